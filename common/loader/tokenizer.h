@@ -1,0 +1,79 @@
+/// \file
+/// Byte-level BPE from tokenizer.json, token for token what Hugging Face's
+/// `tokenizers` gives.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvlab {
+
+/// A loaded tokenizer.json. Safe to use from several threads.
+class Tokenizer {
+ public:
+  /// Reads `file`. Throws Error naming the file and the field that is missing,
+  /// broken or of a kind this tokenizer does not implement.
+  static Tokenizer Load(const std::filesystem::path& file);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Text (UTF-8) to ids: added tokens are cut out first, the rest is
+  /// normalised to NFC, split by the model's pattern and merged by BPE. No BOS
+  /// or EOS is added. Throws Error if `text` is not UTF-8.
+  std::vector<int> Encode(std::string_view text) const;
+
+  /// Ids to text; a byte that belongs to no valid UTF-8 sequence becomes U+FFFD
+  /// (one per maximal invalid subpart). Throws Error on an id without a token.
+  std::string Decode(std::span<const int> ids,
+                     bool skip_special_tokens = false) const;
+
+  /// The raw bytes of one token (what Decode joins before it checks UTF-8).
+  std::string TokenBytes(int id) const;
+
+  /// The piece as written in the vocabulary (byte-level alphabet).
+  std::string_view Piece(int id) const;
+
+  /// Id of an added token or vocabulary piece with exactly this text.
+  std::optional<int> Find(std::string_view token) const;
+
+  /// True if the id is an added token marked special (never shown as text).
+  bool IsSpecial(int id) const;
+
+  /// One more than the largest id.
+  int size() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Decodes token by token for a terminal: bytes of an unfinished character
+/// are held back until it is whole.
+class StreamingDecoder {
+ public:
+  /// Keeps a reference to `tokenizer`.
+  explicit StreamingDecoder(const Tokenizer& tokenizer,
+                            bool skip_special_tokens = true);
+
+  /// The text that became certain with this token (may be empty).
+  std::string Push(int id);
+
+  /// The text of what was held back (U+FFFD for a character cut in the middle).
+  /// Push and Flush joined always equal Decode of the whole.
+  std::string Flush();
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool skip_special_tokens_;
+  std::string held_;
+};
+
+}  // namespace kvlab
