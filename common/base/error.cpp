@@ -41,8 +41,8 @@ std::string Printable(std::string_view text, std::size_t max_bytes) {
     if (out.size() >= max_bytes) return out + "...";
     const auto c = static_cast<unsigned char>(text[i]);
     const std::size_t length = Utf8Length(text, i);
-    const bool c1_control =
-        length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool c1_control = length == 2 && c == 0xC2 &&
+                            static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (length == 0 || c < 0x20 || c == 0x7F || c1_control) {
       char hex[8];
       std::snprintf(hex, sizeof hex, "\\x%02X", c);

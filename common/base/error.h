@@ -17,10 +17,10 @@ namespace kvlab {
 
 /// Exit codes of every program (lab_compare gives 1 the meaning "different").
 enum ExitCode : int {
-  kExitDone = 0,         ///< the work was done (a needle NO is a result too)
-  kExitFailed = 1,       ///< bad model, bad file, no memory
-  kExitUsage = 2,        ///< unknown flag, a value out of range
-  kExitInterrupted = 130 ///< Ctrl-C
+  kExitDone = 0,          ///< the work was done (a needle NO is a result too)
+  kExitFailed = 1,        ///< bad model, bad file, no memory
+  kExitUsage = 2,         ///< unknown flag, a value out of range
+  kExitInterrupted = 130  ///< Ctrl-C
 };
 
 /// Bad input. `what()` is the one line to print.
@@ -66,20 +66,20 @@ std::string Printable(std::string_view text, std::size_t max_bytes = 80);
 }  // namespace kvlab
 
 /// Aborts with file, line and the condition's text unless it holds.
-#define KVLAB_CHECK(condition)                                   \
-  do {                                                           \
-    if (!(condition)) [[unlikely]]                               \
-      ::kvlab::CheckFailed(__FILE__, __LINE__, #condition);      \
+#define KVLAB_CHECK(condition)                              \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::kvlab::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define KVLAB_CHECK_OP_(a, op, b)                                           \
-  do {                                                                      \
-    const auto& kvlab_a = (a);                                              \
-    const auto& kvlab_b = (b);                                              \
-    if (!(kvlab_a op kvlab_b)) [[unlikely]]                                 \
-      ::kvlab::CheckFailed(__FILE__, __LINE__,                              \
+#define KVLAB_CHECK_OP_(a, op, b)                                            \
+  do {                                                                       \
+    const auto& kvlab_a = (a);                                               \
+    const auto& kvlab_b = (b);                                               \
+    if (!(kvlab_a op kvlab_b)) [[unlikely]]                                  \
+      ::kvlab::CheckFailed(__FILE__, __LINE__,                               \
                            ::kvlab::StrCat(#a " " #op " " #b, " (", kvlab_a, \
-                                           " against ", kvlab_b, ")"));     \
+                                           " against ", kvlab_b, ")"));      \
   } while (false)
 
 /// Abort with both values unless the comparison holds.

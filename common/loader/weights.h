@@ -2,33 +2,22 @@
 /// The weights of a decoder, as views into the memory-mapped model file.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
+#include "common/base/weight_matrix.h"
+
 namespace kvlab {
-
-/// Element types that weights are stored in; they are used in place.
-enum class WeightType { kF32, kF16, kBF16 };
-
-/// A row-major matrix [rows, cols] somewhere in a mapped file. y = W x takes
-/// x[cols] to y[rows], so every output is the dot of x with one row.
-struct WeightMatrix {
-  const void* data = nullptr;
-  WeightType type = WeightType::kF32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-};
 
 /// One decoder layer. Matrices stay in the file; the few short vectors (norm
 /// gains) are widened to f32 once.
 struct LayerWeights {
-  std::vector<float> input_norm;           ///< [hidden]
-  WeightMatrix q;                          ///< [heads * head_dim, hidden]
-  WeightMatrix k;                          ///< [kv_heads * head_dim, hidden]
-  WeightMatrix v;                          ///< [kv_heads * head_dim, hidden]
-  WeightMatrix o;                          ///< [hidden, heads * head_dim]
-  std::vector<float> q_norm;               ///< [head_dim], empty without qk-norm
-  std::vector<float> k_norm;               ///< [head_dim], empty without qk-norm
+  std::vector<float> input_norm;  ///< [hidden]
+  WeightMatrix q;                 ///< [heads * head_dim, hidden]
+  WeightMatrix k;                 ///< [kv_heads * head_dim, hidden]
+  WeightMatrix v;                 ///< [kv_heads * head_dim, hidden]
+  WeightMatrix o;                 ///< [hidden, heads * head_dim]
+  std::vector<float> q_norm;      ///< [head_dim], empty without qk-norm
+  std::vector<float> k_norm;      ///< [head_dim], empty without qk-norm
   std::vector<float> post_attention_norm;  ///< [hidden]
   WeightMatrix gate;                       ///< [intermediate, hidden]
   WeightMatrix up;                         ///< [intermediate, hidden]

@@ -1,0 +1,88 @@
+#include "common/simd/primitives.h"
+
+#include <array>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/simd/tables.h"
+
+namespace kvlab {
+namespace {
+
+struct IsaEntry {
+  Isa isa;
+  std::string_view name;
+};
+
+// Every name that --isa knows, on any architecture.
+constexpr std::array<IsaEntry, 2> kIsas = {{
+    {Isa::kScalar, "scalar"},
+    {Isa::kAvx2, "avx2"},
+}};
+
+#if defined(__x86_64__)
+constexpr std::array kBuilt = {Isa::kScalar, Isa::kAvx2};
+#else
+constexpr std::array kBuilt = {Isa::kScalar};
+#endif
+
+}  // namespace
+
+std::string_view IsaName(Isa isa) {
+  for (const IsaEntry& entry : kIsas) {
+    if (entry.isa == isa) return entry.name;
+  }
+  KVLAB_CHECK(false);
+  return {};
+}
+
+std::span<const Isa> BuiltIsas() { return kBuilt; }
+
+bool CpuHas(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return true;
+    case Isa::kAvx2:
+#if defined(__x86_64__)
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
+#else
+      return false;
+#endif
+  }
+  return false;
+}
+
+Isa BestIsa() {
+  Isa best = Isa::kScalar;
+  for (const Isa isa : kBuilt) {
+    if (CpuHas(isa)) best = isa;
+  }
+  return best;
+}
+
+Isa ParseIsa(std::string_view name) {
+  std::string known;
+  for (const IsaEntry& entry : kIsas) {
+    if (entry.name == name) {
+      if (CpuHas(entry.isa)) return entry.isa;
+      FailUsage("--isa ", name,
+                ": this CPU does not have it; the best it has is ",
+                IsaName(BestIsa()), " (the default)");
+    }
+    known += known.empty() ? "" : ", ";
+    known += entry.name;
+  }
+  FailUsage("--isa ", Printable(name), ": unknown instruction set; known are ",
+            known);
+}
+
+const Primitives& PrimitivesFor(Isa isa) {
+  KVLAB_CHECK(CpuHas(isa));
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx2) return Avx2Primitives();
+#endif
+  return ScalarPrimitives();
+}
+
+}  // namespace kvlab

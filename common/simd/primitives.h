@@ -1,0 +1,98 @@
+/// \file
+/// The block primitives: the only code that differs between instruction sets.
+///
+/// A stage or the engine says *what* happens to a tile (32 tokens of one KV
+/// head); a primitive does it with the vectors of this CPU. All implementations
+/// of one primitive return the same bits: reductions run over 16 lanes in one
+/// defined order whatever the width of a register (see kernels.h), everything
+/// else is elementwise fma.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "common/base/weight_matrix.h"
+
+namespace kvlab {
+
+/// Tokens in a tile of the KV cache.
+inline constexpr int kTileTokens = 32;
+
+/// f32 rows are padded with zeros to a multiple of this.
+inline constexpr int kLanes = 16;
+
+/// Instruction sets, the plainest first.
+enum class Isa { kScalar, kAvx2 };
+
+/// Where a block of tokens stands: `tokens` rows of `cols` floats each, the
+/// rows `stride` floats apart.
+struct TokenRows {
+  const float* data;
+  int tokens;
+  std::int64_t cols;
+  std::int64_t stride;
+};
+
+/// One table per instruction set. Pointers need no alignment. Floats in and
+/// out are finite unless a line says otherwise.
+struct Primitives {
+  Isa isa;
+
+  /// scores[t] = (query . keys[t]) * scale for t < tokens.
+  /// query [stride], keys [tokens][stride], stride a multiple of 16.
+  void (*dot_keys)(const float* query, const float* keys, int tokens,
+                   int stride, float scale, float* scores);
+
+  /// acc[i] = fma(weights[t], values[t][i], acc[i]), t ascending.
+  /// weights [tokens], values [tokens][stride], acc [stride].
+  void (*accumulate_values)(const float* weights, const float* values,
+                            int tokens, int stride, float* acc);
+
+  /// Largest of x[0..n), n >= 1. NaN comes out only if x holds one, and is
+  /// found later by its weight (which of several, or a number, is not defined).
+  float (*max)(const float* x, int n);
+
+  /// x[t] = exp(x[t] - max) for t < n <= 32, and the sum of the results in the
+  /// tile order: 16 lanes over the tokens, absent ones 0.
+  float (*exp_and_sum)(float* x, int n, float max);
+
+  /// x[i] *= factor.
+  void (*scale)(float* x, int n, float factor);
+
+  /// sum of a[i] * b[i] over n, in the defined order.
+  float (*dot)(const float* a, const float* b, std::int64_t n);
+
+  /// out[t][r] = x[t] . w[r] for rows first_row <= r < last_row of w; element r
+  /// of token t is written to out[t * out_stride + r]. Every output is one dot
+  /// in the defined order, however many tokens come at once.
+  void (*matmul)(const TokenRows& x, const WeightMatrix& w,
+                 std::int64_t first_row, std::int64_t last_row, float* out,
+                 std::int64_t out_stride);
+
+  /// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
+  void (*silu_mul)(const float* gate, const float* up, std::int64_t n,
+                   float* out);
+};
+
+/// Name as in --isa and in reports.
+std::string_view IsaName(Isa isa);
+
+/// All instruction sets that this program was built with.
+std::span<const Isa> BuiltIsas();
+
+/// True if this CPU can run `isa`.
+bool CpuHas(Isa isa);
+
+/// The best instruction set that this CPU can run.
+Isa BestIsa();
+
+/// `name` to Isa. Throws a usage Error on an unknown name, on an instruction
+/// set of another architecture, and where this CPU cannot run it: a forced
+/// instruction set never falls back to another.
+Isa ParseIsa(std::string_view name);
+
+/// The table of `isa`, which the CPU must have.
+const Primitives& PrimitivesFor(Isa isa);
+
+}  // namespace kvlab
