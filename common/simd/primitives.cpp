@@ -3,6 +3,10 @@
 #include <array>
 #include <string>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "common/base/error.h"
 #include "common/simd/tables.h"
 
@@ -26,6 +30,14 @@ constexpr std::array kBuilt = {Isa::kScalar, Isa::kAvx2};
 constexpr std::array kBuilt = {Isa::kScalar};
 #endif
 
+#if defined(__x86_64__)
+/// Conversion of float16; clang 16's __builtin_cpu_supports does not know it.
+bool CpuHasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 }  // namespace
 
 std::string_view IsaName(Isa isa) {
@@ -45,7 +57,7 @@ bool CpuHas(Isa isa) {
     case Isa::kAvx2:
 #if defined(__x86_64__)
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c");
+             CpuHasF16c();
 #else
       return false;
 #endif

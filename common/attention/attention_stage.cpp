@@ -1,0 +1,136 @@
+#include "common/attention/attention_stage.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/base/error.h"
+
+namespace kvlab {
+namespace {
+
+// Prompt positions that share each tile of keys and values while it is in the
+// L1 cache. With two heads a group, 8 rows of 2,061 scores are 132 KB: L2.
+constexpr int kPositionsPerBlock = 8;
+
+/// One query of a block: its scores (later weights) and its accumulators.
+struct Row {
+  HeadId id;
+  const float* query;
+  int head;  // in the group
+  float* scores;
+  float* acc;
+  float total;
+
+  /// Tokens of `tile` that this query may see.
+  int VisibleTokens(int tile) const {
+    return std::min(kTileTokens, id.position + 1 - tile * kTileTokens);
+  }
+};
+
+/// Adds probability = weight / total of every visible token to the head's mass.
+void RecordImportance(const Row& row, const ImportanceSink& sink) {
+  double* mass = sink.mass + row.head * sink.head_stride;
+  const double total = row.total;
+  for (int s = 0; s <= row.id.position; ++s) mass[s] += row.scores[s] / total;
+}
+
+}  // namespace
+
+float AttentionScale(int head_dim) {
+  return 1.0f / std::sqrt(static_cast<float>(head_dim));
+}
+
+void RequireFiniteQuery(const float* query, int head_dim, const HeadId& id) {
+  for (int i = 0; i < head_dim; ++i) {
+    if (!std::isfinite(query[i])) {
+      Fail("attention: the query is not finite (element ", i, " is ", query[i],
+           ") in ", id,
+           "; the weights of the model are damaged or overflow float32");
+    }
+  }
+}
+
+void RequireUsableTotal(float total, const HeadId& id) {
+  if (std::isfinite(total) && total > 0) return;
+  Fail(
+      "attention: the softmax total is ", total,
+      ", expected a finite positive number, in ", id,
+      "; the scores overflow float32, so the weights of the model are damaged");
+}
+
+void AttentionStage::Prefill(const PrefillInput& input,
+                             ImportanceSink* importance,
+                             const PrefillOutput& output) {
+  const KvHeadView& kv = input.kv;
+  KVLAB_CHECK(kv.format == KvFormat::kF32);
+  KVLAB_CHECK_EQ(kv.tokens, input.first_position + input.count);
+  const float scale = AttentionScale(kv.head_dim);
+  const std::int64_t score_stride = std::int64_t{kv.tiles()} * kTileTokens;
+  const int rows_per_block = kPositionsPerBlock * input.group;
+  std::vector<float> scores(
+      static_cast<std::size_t>(score_stride * rows_per_block));
+  std::vector<float> accumulators(
+      static_cast<std::size_t>(rows_per_block * kv.stride));
+  std::vector<Row> rows;
+
+  for (int first = 0; first < input.count; first += kPositionsPerBlock) {
+    const int last = std::min(first + kPositionsPerBlock, input.count);
+    rows.clear();
+    for (int i = first; i < last; ++i) {
+      for (int g = 0; g < input.group; ++g) {
+        const auto r = static_cast<std::int64_t>(rows.size());
+        const int position = input.first_position + i;
+        const HeadId id{input.layer, input.first_head + g, position};
+        RequireFiniteQuery(input.Query(i, g), kv.head_dim, id);
+        rows.push_back({.id = id,
+                        .query = input.Query(i, g),
+                        .head = g,
+                        .scores = scores.data() + r * score_stride,
+                        .acc = accumulators.data() + r * kv.stride,
+                        .total = 0});
+      }
+    }
+    std::fill(accumulators.begin(), accumulators.end(), 0.0f);
+    const int tiles = kv.First(input.first_position + last).tiles();
+
+    // Pass 1: every score of every row, tile by tile.
+    for (int tile = 0; tile < tiles; ++tile) {
+      for (const Row& row : rows) {
+        const int tokens = row.VisibleTokens(tile);
+        if (tokens <= 0) continue;
+        primitives_.dot_keys(row.query, kv.KeyTile(tile), tokens, kv.stride,
+                             scale, row.scores + tile * kTileTokens);
+      }
+    }
+    // Pass 2: maximum, weights and their total.
+    for (Row& row : rows) {
+      const float max = primitives_.max(row.scores, row.id.position + 1);
+      for (int tile = 0; row.VisibleTokens(tile) > 0; ++tile) {
+        row.total += primitives_.exp_and_sum(row.scores + tile * kTileTokens,
+                                             row.VisibleTokens(tile), max);
+      }
+      RequireUsableTotal(row.total, row.id);
+      if (importance != nullptr) RecordImportance(row, *importance);
+    }
+    // Pass 3: the weighted sum of the values, then one division each.
+    for (int tile = 0; tile < tiles; ++tile) {
+      for (const Row& row : rows) {
+        const int tokens = row.VisibleTokens(tile);
+        if (tokens <= 0) continue;
+        primitives_.accumulate_values(row.scores + tile * kTileTokens,
+                                      kv.ValueTile(tile), tokens, kv.stride,
+                                      row.acc);
+      }
+    }
+    for (const Row& row : rows) {
+      float* out =
+          output.data +
+          (row.id.position - input.first_position) * output.position_stride +
+          row.head * kv.head_dim;
+      for (int i = 0; i < kv.head_dim; ++i) out[i] = row.acc[i] / row.total;
+    }
+  }
+}
+
+}  // namespace kvlab

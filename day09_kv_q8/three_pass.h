@@ -1,0 +1,40 @@
+/// \file
+/// Stage 1 (lesson 8-1): attention for one query in three passes.
+///
+///     score[t] = (q . K[t]) / sqrt(d)                    pass 1: scores
+///     p[t] = exp(score[t] - max score),  l = sum of p    pass 2: softmax
+///     out = (sum over t of p[t] V[t]) / l                pass 3: weighted V
+///
+/// | what                | shape, size                                     |
+/// |---------------------|-------------------------------------------------|
+/// | q                   | [d], one row per query head of the GQA group    |
+/// | K, V                | [n][d] f32, shared by the group                 |
+/// | materialised        | n scores per head: 4n bytes, written once, read |
+/// |                     | three times (maximum, exp, weighted sum)        |
+/// | read per token      | K once, V once: 2 * 4 * d bytes for each of the |
+/// |                     | n cached tokens and each KV head                |
+///
+/// This is the textbook form, and the exact result that every later stage is
+/// compared with. It needs all of K before the first weight is known, and a
+/// place for n scores: stage 2 needs neither.
+///
+/// Source: the softmax attention of Vaswani et al., "Attention Is All You
+/// Need" (2017), section 3.2.1; numerics as in docs and common/simd/kernels.h.
+#pragma once
+
+#include "common/attention/attention_stage.h"
+
+namespace kvlab {
+
+/// The naive three-pass attention over an f32 KV cache.
+class ThreePass final : public AttentionStage {
+ public:
+  using AttentionStage::AttentionStage;
+  std::string_view id() const override { return "three_pass"; }
+
+  /// See AttentionStage::Attend.
+  void Attend(const AttendInput& input, std::span<float> out,
+              Observer* observer) override;
+};
+
+}  // namespace kvlab
