@@ -347,7 +347,7 @@ def main():
         make_lab_model(options.lab_model, facts)
         return
     print("| fixture | max logit | tokens attended | one by one | f64 |"
-          " f64, own inv_freq | f64, exact angles | inv_freq |")
+          " f64, rounded frequencies | f64, exact angles | inv_freq off |")
     print("|---|---|---|---|---|---|---|---|")
     for spec in SPECS:
         if options.only in (None, spec.name):
