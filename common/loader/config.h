@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvlab {
 
@@ -14,6 +15,9 @@ namespace kvlab {
 struct ModelFamily {
   std::string_view model_type;  ///< as in config.json, e.g. "qwen3"
   bool qk_norm;  ///< RMSNorm over each head's query and key before RoPE
+  /// head_dim where config.json does not say: this number, or hidden_size /
+  /// heads if it is 0. As Hugging Face's configuration class of the family.
+  int default_head_dim;
 };
 
 /// The sizes and constants of a decoder.
@@ -41,5 +45,11 @@ struct ModelConfig {
 /// Reads and checks `directory/config.json`. Throws Error naming file, field,
 /// what was expected and what was found.
 ModelConfig ReadModelConfig(const std::filesystem::path& directory);
+
+/// The ids that end a generation: eos_token_id, a number or a list, of
+/// generation_config.json where that has one, else of config.json; empty if
+/// neither has. Throws Error unless all are in [0, vocab_size).
+std::vector<int> ReadEosIds(const std::filesystem::path& directory,
+                            int vocab_size);
 
 }  // namespace kvlab

@@ -1,0 +1,85 @@
+#include "common/loader/output_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "common/base/error.h"
+#include "common/loader/json.h"
+
+namespace kvlab {
+
+namespace fs = std::filesystem;
+
+OutputFile::OutputFile(const fs::path& path) : path_(path), target_(path) {
+  std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(path, ignored))) {
+    target_ = fs::weakly_canonical(path, ignored);
+    if (target_.empty()) target_ = path;
+  }
+  const fs::file_status status = fs::status(target_, ignored);
+  if (fs::is_directory(status)) {
+    Fail(PathText(path_), ": cannot be written: it is a directory");
+  }
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    fd_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd_ < 0) FailErrno("cannot be written");
+    return;
+  }
+  // O_EXCL: never write into a file, or through a link, that someone else has
+  // put under this name. A name left by a killed process is passed over.
+  for (int attempt = 0; fd_ < 0 && attempt < 100; ++attempt) {
+    temporary_ = target_;
+    temporary_ += StrCat(".tmp", ::getpid(), "-", attempt);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                 0666);
+    if (fd_ < 0 && errno != EEXIST) break;
+  }
+  if (fd_ < 0) FailErrno("cannot be written");
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void OutputFile::FailErrno(std::string_view what) const {
+  const int error = errno;
+  Fail(PathText(path_), ": ", what, ": ",
+       std::generic_category().message(error));
+}
+
+void OutputFile::Write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) FailErrno("cannot be written");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void OutputFile::Write(std::string_view text) {
+  Write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void OutputFile::Commit() {
+  KVLAB_CHECK(fd_ >= 0);
+  const int closed = ::close(fd_);  // reports a late write error (NFS, quota)
+  fd_ = -1;
+  if (temporary_.empty()) {
+    if (closed != 0) FailErrno("cannot be written");
+    return;
+  }
+  if (closed != 0 || ::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    errno = error;
+    FailErrno("cannot be written");
+  }
+}
+
+}  // namespace kvlab
