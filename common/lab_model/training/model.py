@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 MASKED = -1e9
+ROWS = 512                  # query rows of one attention matmul: skips most masked columns
 
 
 @dataclasses.dataclass
@@ -84,17 +85,25 @@ class Attention(nn.Module):
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
     def forward(self, x, cos, sin, mask, record):
-        """x (B, T, d) -> (B, T, d). Appends the weights (B, H, T, T) to the list `record`."""
+        """x (B, T, d) -> (B, T, d). Appends the weights to the list `record`: a list of
+        (B, H, rows, columns) for ROWS rows at a time, each with the columns up to its last row."""
         c, (batch, length, _) = self.config, x.shape
         q, k, v = self.project(x, cos, sin)
-        # The query heads of a group are laid one after the other, so one matmul serves them all.
-        q = q.reshape(batch, c.kv_heads, c.group * length, c.head_dim) * c.head_dim ** -0.5
-        scores = torch.matmul(q, k.transpose(-1, -2)).view(batch, c.heads, length, length)
-        weights = scores.add_(mask).softmax(-1)
+        q = q * c.head_dim ** -0.5
+        kept, mixed = [], []
+        for begin in range(0, length, ROWS):
+            end = min(length, begin + ROWS)
+            # The query heads of a group lie one after the other, so one matmul serves them all.
+            grouped = (batch, c.kv_heads, c.group * (end - begin), -1)
+            scores = q[:, :, begin:end].reshape(grouped) @ k[:, :, :end].transpose(-1, -2)
+            scores = scores.view(batch, c.heads, end - begin, end)
+            weights = scores.add_(mask[..., begin:end, :end]).softmax(-1)
+            kept.append(weights)
+            rows = weights.view(grouped) @ v[:, :, :end]
+            mixed.append(rows.view(batch, c.heads, end - begin, c.head_dim))
         if record is not None:
-            record.append(weights)
-        mixed = torch.matmul(weights.view(batch, c.kv_heads, c.group * length, length), v)
-        mixed = mixed.view(batch, c.heads, length, c.head_dim).transpose(1, 2)
+            record.append(kept)
+        mixed = torch.cat(mixed, dim=2).transpose(1, 2)
         return self.o_proj(mixed.reshape(batch, length, -1))
 
 

@@ -34,6 +34,7 @@ class NeedlePrompt:
 class PromptBuilder:
     MAX_UNSEEN_TOKENS = 6           # pieces of an unseen name or value
     FACTS_PER_NAME = 1.5
+    SHORTEST_FACT = 9               # tokens; less room than this cannot be filled
 
     def __init__(self, world):
         self.world = world
@@ -72,19 +73,23 @@ class PromptBuilder:
                 return Fact(attribute, name, value, noun)
 
     def question(self, rng, fact, case, spaced):
+        """Tokens of the question; `spaced` begins them with a space."""
         attribute = fact.attribute
         if case.wording == "held_out":
-            ids = self.world.render(attribute.held_out_question, fact, space_first=spaced)[0]
-            return self.world.tokenizer.encode(" ") + ids if False else ids
-        wording = 0
-        if case.wording == "other" and len(attribute.questions) > 1:
-            wording = rng.randrange(1, len(attribute.questions))
+            return self.world.render(attribute.held_out_question, fact)[0]
+        wording = rng.randrange(1, len(attribute.questions)) if case.wording == "other" else 0
         templates = attribute.spaced_questions if spaced else attribute.questions
         key = attribute.question_keys[wording]
         return self.world.render(templates[wording], fact, key=key)[0]
 
     def build(self, rng, case, context, depth):
         """A NeedlePrompt of exactly `context` tokens, the needle `depth` (0 .. 1) of the way in."""
+        while True:
+            prompt = self.try_to_build(rng, case, context, depth)
+            if prompt and len(prompt.ids) == context:
+                return prompt
+
+    def try_to_build(self, rng, case, context, depth):
         world, chat = self.world, self.chat
         needle = self.draw_needle(rng, case)
         newline_join = rng.random() < case.newline_join
@@ -96,16 +101,16 @@ class PromptBuilder:
         tail += self.question(rng, needle, case, spaced_question) + chat.to_assistant
 
         def sentence(fact, first=False):
-            lead = [chat.newline] if newline_join and not first else []
-            return lead + world.render(fact.attribute.fact, fact,
-                                       space_first=not newline_join and not first)[0]
+            space_first = not newline_join and not first
+            ids = world.render(fact.attribute.fact, fact, space_first=space_first)[0]
+            return [chat.newline] + ids if newline_join and not first else ids
 
-        # The first sentence lacks the separator; a bare word has as many tokens as a spaced one,
-        # so only newline joins are one token shorter there.
+        # The first sentence has no newline before it, hence one more token of room.
         room = context - len(head) - len(tail) - len(sentence(needle)) + int(newline_join)
         fillers = self.fill(rng, needle, room, sentence, case)
-        at = 0
-        before = 0
+        if fillers is None:
+            return None
+        at = before = 0
         while at < len(fillers) and before < depth * room:
             before += len(sentence(fillers[at]))
             at += 1
@@ -113,35 +118,31 @@ class PromptBuilder:
         for index, fact in enumerate(fillers[:at] + [needle] + fillers[at:]):
             begin = len(ids)
             ids = ids + sentence(fact, first=index == 0)
-            if index == at:
+            if fact is needle:
                 span = (begin, len(ids))
-        ids += tail
-        assert len(ids) == context, (len(ids), context)
         answer = world.render(needle.attribute.fact, needle)[0] + [chat.end]
-        return NeedlePrompt(ids, answer, needle.value.text, span)
+        return NeedlePrompt(ids + tail, answer, needle.value.text, span)
 
     def fill(self, rng, needle, room, sentence, case):
-        """Facts of exactly `room` tokens in all, none of which holds the needle's value."""
-        count = max(2, int(room / 11 / self.FACTS_PER_NAME))
+        """Facts of exactly `room` tokens in all, none with the needle's value; None if stuck."""
+        if room < 0:
+            return None
         names = [needle.name]
-        for _ in range(count):
+        for _ in range(2 + int(room / 11 / self.FACTS_PER_NAME)):
             unseen = rng.random() < case.filler_names
             names.append(self.unseen_name(rng) if unseen else rng.choice(self.world.names))
-        subjects = {needle.subject}
-        fillers = []
+        subjects, fillers, misses = {needle.subject}, [], 0
         while room:
             fact = self.draw_fact(rng, names, case)
-            if fact.subject in subjects or fact.value.text.lower() == needle.value.text.lower():
-                if rng.random() < 0.01:
-                    names.append(rng.choice(self.world.names))
+            left = room - len(sentence(fact))
+            new = fact.subject not in subjects
+            if not new or fact.value.text.lower() == needle.value.text.lower() or not (
+                    left == 0 or left >= self.SHORTEST_FACT):
+                misses += 1
+                if misses > 3000:
+                    return None
                 continue
-            size = len(sentence(fact))
-            if size != room and room - size < 12:       # leave room for one more, or fit exactly
-                if room > 24 and rng.random() < 0.05:
-                    names.append(rng.choice(self.world.names))
-                if room >= 8:
-                    continue
             subjects.add(fact.subject)
             fillers.append(fact)
-            room -= size
+            room = left
         return fillers

@@ -26,7 +26,7 @@ import bpe
 import documents
 import facts
 import starting_weights
-from model import MASKED, Config, Qwen3
+from model import MASKED, ROWS, Config, Qwen3
 
 
 @dataclasses.dataclass
@@ -59,6 +59,7 @@ GAP_SHARE = 0.6             # sequences with one gap in their positions
 GAP_END = 5200              # largest position that a gap may reach
 ADAM_BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.01
+FLOOR = 1e-5                # added to attention weights before the logarithm
 REPORT_EVERY = 25
 SAVE_EVERY = 50
 
@@ -83,28 +84,36 @@ class AttentionLoss:
                                    if row < length and max(columns) < length]
 
     def __call__(self, record, docs, length):
-        """record: per layer (B, H, T, T). Returns the loss and {kind: mean weight on target}."""
+        """record: of Attention.forward. Returns the loss and {kind: mean weight on its targets}."""
         loss, report = 0.0, {}
-        for layer, weights in enumerate(record):
+        for layer, chunks in enumerate(record):
             if layer == 0:
                 for head, back in self.look_back:
-                    attended = weights[:, head].diagonal(-back, 1, 2)
-                    loss = loss - (attended + 1e-5).log().mean()
+                    attended = torch.cat([weights[:, head].diagonal(at * ROWS - back, 1, 2)
+                                          for at, weights in enumerate(chunks)], dim=1)
+                    loss = loss - (attended + FLOOR).log().mean()
                     report[f"back{back}"] = float(attended.detach().mean())
-            places, shares, spans = [], [], []
+            places = [[] for _ in chunks]
+            shares = [[] for _ in chunks]
+            spans = [[] for _ in chunks]        # of a chunk: (kind, first place, end, rows)
             for kind, head, rows in self.targets(layer, docs, length):
-                begin = len(places)
+                first_places = [len(of_chunk) for of_chunk in places]
                 for b, row, columns, row_shares in rows:
-                    first = ((b * self.config.heads + head) * length + row) * length
-                    places.extend(first + column for column in columns)
-                    shares.extend(share / len(rows) for share in row_shares)
-                spans.append((kind, begin, len(places), max(1, len(rows))))
-            if not places:
-                continue
-            attended = weights.reshape(-1)[torch.tensor(places, dtype=torch.long)]
-            loss = loss - (torch.tensor(shares) * (attended + 1e-5).log()).sum()
-            for kind, begin, end, rows in spans:
-                report[kind] = float(attended[begin:end].detach().sum()) / rows
+                    at, row = divmod(row, ROWS)
+                    _, heads, height, width = chunks[at].shape
+                    first = ((b * heads + head) * height + row) * width
+                    places[at] += [first + column for column in columns]
+                    shares[at] += [share / len(rows) for share in row_shares]
+                for at, first in enumerate(first_places):
+                    spans[at].append((kind, first, len(places[at]), len(rows)))
+            for weights, of_place, share, of_kind in zip(chunks, places, shares, spans):
+                if not of_place:
+                    continue
+                attended = weights.reshape(-1)[torch.tensor(of_place)]
+                loss = loss - (torch.tensor(share) * (attended + FLOOR).log()).sum()
+                for kind, first, end, rows in of_kind:
+                    total = float(attended[first:end].detach().sum()) / max(1, rows)
+                    report[kind] = report.get(kind, 0.0) + total
         return loss, report
 
 
