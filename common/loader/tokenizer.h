@@ -17,7 +17,9 @@ namespace kvlab {
 class Tokenizer {
  public:
   /// Reads `file`. Throws Error naming the file and the field that is missing,
-  /// broken or of a kind this tokenizer does not implement.
+  /// broken or of a kind this tokenizer does not implement. The post-processor
+  /// is not used: it adds BOS and EOS, and a chat template that has a BOS of
+  /// its own would then give two.
   static Tokenizer Load(const std::filesystem::path& file);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -26,30 +28,37 @@ class Tokenizer {
 
   /// Text (UTF-8) to ids: added tokens are cut out first, the rest is
   /// normalised to NFC, split by the model's pattern and merged by BPE. No BOS
-  /// or EOS is added. Throws Error if `text` is not UTF-8.
+  /// or EOS is added. As in Hugging Face's libraries, text that spells a
+  /// special token ("<|im_end|>") becomes that token, whoever wrote it. Throws
+  /// Error if `text` is not UTF-8 or has a byte that the vocabulary lacks.
   std::vector<int> Encode(std::string_view text) const;
 
   /// Ids to text; a byte that belongs to no valid UTF-8 sequence becomes U+FFFD
-  /// (one per maximal invalid subpart). Throws Error on an id without a token.
+  /// (one per maximal invalid subpart). An id that has no token gives no text:
+  /// models have more rows of logits than tokens. Throws Error on an id < 0.
   std::string Decode(std::span<const int> ids,
                      bool skip_special_tokens = false) const;
 
   /// The raw bytes of one token (what Decode joins before it checks UTF-8).
+  /// Throws Error on an id without a token.
   std::string TokenBytes(int id) const;
 
-  /// The piece as written in the vocabulary (byte-level alphabet).
+  /// The piece as written in the vocabulary (byte-level alphabet). Throws Error
+  /// on an id without a token.
   std::string_view Piece(int id) const;
 
   /// Id of an added token or vocabulary piece with exactly this text.
   std::optional<int> Find(std::string_view token) const;
 
-  /// True if the id is an added token marked special (never shown as text).
+  /// True if the id is an added token marked special (a control token, which
+  /// a reader does not want to see).
   bool IsSpecial(int id) const;
 
   /// One more than the largest id.
   int size() const;
 
  private:
+  friend class StreamingDecoder;
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
