@@ -43,14 +43,14 @@ class Stage:
 
 
 SCHEDULE = [
-    Stage(128, 16, 280, 3e-3, 3e-3, 0.5, 0.3, 0.0),
-    Stage(256, 12, 150, 2.5e-3, 2e-3, 0.4, 0.2, 0.0),
-    Stage(512, 5, 200, 2e-3, 1.5e-3, 0.25, 0.15, 0.4),
-    Stage(1024, 2, 200, 1.5e-3, 1.2e-3, 0.1, 0.1, 0.6),
-    Stage(2048, 1, 180, 1.2e-3, 6e-4, 0.05, 0.1, 0.7),
-    Stage(512, 5, 150, 1e-3, 6e-4, 0.0, 0.1, 0.7),
-    Stage(2048, 1, 100, 6e-4, 3e-4, 0.0, 0.1, 0.7),
-    Stage(2048, 1, 100, 3e-4, 3e-5, 0.0, 0.1, 0.7, average=True),
+    Stage(128, 16, 250, 3e-3, 3e-3, 0.5, 0.3, 0.0),
+    Stage(256, 12, 100, 2.5e-3, 2e-3, 0.4, 0.2, 0.0),
+    Stage(512, 5, 160, 2e-3, 1.5e-3, 0.25, 0.15, 0.4),
+    Stage(1024, 2, 160, 1.5e-3, 1.2e-3, 0.1, 0.1, 0.6),
+    Stage(2048, 1, 130, 1.2e-3, 6e-4, 0.05, 0.1, 0.7),
+    Stage(512, 5, 120, 1e-3, 6e-4, 0.0, 0.1, 0.7),
+    Stage(2048, 1, 70, 6e-4, 3e-4, 0.0, 0.1, 0.7),
+    Stage(2048, 1, 90, 3e-4, 3e-5, 0.0, 0.1, 0.7, average=True),
 ]
 
 WARM_UP_STEPS = 40
@@ -61,7 +61,7 @@ ADAM_BETAS = (0.9, 0.98)
 WEIGHT_DECAY = 0.01
 FLOOR = 1e-5                # added to attention weights before the logarithm
 REPORT_EVERY = 25
-SAVE_EVERY = 50
+SAVE_EVERY = 25
 
 
 class AttentionLoss:
