@@ -12,17 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// True if the directory has a chat template, of whatever style.
-bool HasChatTemplate(const fs::path& directory) {
-  std::error_code ignored;
-  if (fs::exists(directory / "chat_template.jinja", ignored)) return true;
-  const fs::path path = directory / "tokenizer_config.json";
-  if (!fs::exists(path, ignored)) return false;
-  const Json json = ReadJsonFile(path);
-  return JsonFields(json, PathText(path)).FindNonNull("chat_template") !=
-         nullptr;
-}
-
 /// Rows of the embedding may go unused (they are padded to round numbers), but
 /// a token without a row could not be read.
 void CheckVocabulary(const fs::path& file, const Tokenizer& tokenizer,
@@ -44,9 +33,14 @@ Model LoadModel(const fs::path& directory) {
               .files = std::move(loaded.files),
               .tokenizer = Tokenizer::Load(tokenizer_file),
               .chat = std::nullopt,
+              .chat_problem = "",
               .eos_ids = ReadEosIds(directory, loaded.config.vocab_size)};
   CheckVocabulary(tokenizer_file, model.tokenizer, model.config);
-  if (HasChatTemplate(directory)) model.chat = ChatTemplate::Load(directory);
+  try {
+    model.chat = ChatTemplate::Load(directory);
+  } catch (const Error& e) {  // no obstacle for --raw
+    model.chat_problem = e.what();
+  }
   return model;
 }
 
