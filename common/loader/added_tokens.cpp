@@ -108,7 +108,8 @@ std::vector<TextPart> AddedTokenSet::Cut(std::string_view text) const {
       end = space_end;
     }
     if (start > done) parts.push_back({{}, text.substr(done, start - done)});
-    parts.push_back({token->id, {}});
+    // A token of white space whose neighbour already took it all is gone.
+    if (start < end) parts.push_back({token->id, {}});
     done = end;
   }
   if (done < text.size()) parts.push_back({{}, text.substr(done)});
