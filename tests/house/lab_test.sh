@@ -258,7 +258,7 @@ test_name='a bare machine, as root'
 new_machine apt-get
 lab run --depth 0.2 'two words'
 code_is 0
-says "installing with apt-get: $all_apt"
+says "to be installed with apt-get: $all_apt"
 says_not gtest
 for name in compiler cmake ninja pkg-config cli11 json pcre2 utf8proc; do
   says "  $name "
@@ -291,7 +291,7 @@ test_name='test after run installs gtest only and keeps the build'
 : >"$CALLS"
 lab test
 code_is 0
-says 'installing with apt-get: libgtest-dev'
+says 'to be installed with apt-get: libgtest-dev'
 says_not '  cmake '
 not_called ' update'
 called '-DBUILD_TESTING=ON'
