@@ -1,0 +1,54 @@
+/// \file
+/// What every program of the course does the same way around its work: its
+/// command line, --help and --version, errors, exit codes, a closed pipe.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace kvlab {
+
+/// The work of a program, after its command line was read. Returns the exit
+/// code.
+using ProgramBody = std::function<int()>;
+
+/// Declares a program's options and returns its work. What the options are
+/// stored in must live as long as the returned function (capture a shared_ptr).
+using ProgramSetup = std::function<ProgramBody(CLI::App& app)>;
+
+/// Runs a program: declares the options, adds --version to the program and its
+/// subcommands, reads the command line, does the work. This is the one place
+/// that catches Error: it prints "NAME: message" on stderr and returns the
+/// error's exit code. A wrong command line gives one line and kExitUsage.
+///
+/// A reader that has gone (`| head`) is no error: SIGPIPE is ignored, so that
+/// the rest of the work - a dump to a file - is still done. Any other failure
+/// to write standard output is one, even if the work went well.
+int RunProgram(int argc, const char* const* argv, const std::string& name,
+               const std::string& description, const ProgramSetup& setup);
+
+/// What --version prints: program, version, commit, compiler and flags.
+std::string VersionText(std::string_view name);
+
+/// The version alone, for reports: "0.1.0".
+std::string_view Version();
+
+/// The model that ships with the course, where --model or DIR is not given.
+std::filesystem::path LabModelDirectory();
+
+/// The text of a file that the user names; "-" is standard input, pipes and
+/// devices are read too. Throws Error if it cannot be read or is longer than
+/// `max_bytes`.
+std::string ReadInput(const std::string& file,
+                      std::uint64_t max_bytes = 64'000'000);
+
+/// `text` to be shown as it is, over several lines: if standard output is a
+/// terminal, control characters other than newline and tab become \xNN, since a
+/// model's text could otherwise move the cursor or worse. Unchanged on a pipe.
+std::string ForTerminal(std::string_view text);
+
+}  // namespace kvlab

@@ -1,0 +1,36 @@
+/// \file
+/// Aligned columns of text, and numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvlab {
+
+/// A table printed in aligned columns. Cells are UTF-8; a code point counts as
+/// one column, so text in wide scripts belongs into the last column.
+class TextTable {
+ public:
+  /// `columns`: one letter per column, 'l' aligned left, 'r' right.
+  explicit TextTable(std::string columns) : columns_(std::move(columns)) {}
+
+  /// A row of as many cells as there are columns.
+  void Add(std::vector<std::string> cells);
+
+  /// All rows, each indented by `indent` spaces, two spaces between columns,
+  /// none at the end of a line.
+  std::string Text(int indent = 2) const;
+
+ private:
+  std::string columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// 1234567 -> "1,234,567".
+std::string WithCommas(std::uint64_t n);
+
+/// Bytes as B, KiB, MiB, GiB or TiB with one digit after the point.
+std::string HumanBytes(std::uint64_t bytes);
+
+}  // namespace kvlab
