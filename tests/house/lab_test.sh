@@ -67,6 +67,7 @@ END
 stub cmake <<'END'
 #!/bin/sh
 echo "cmake CXX=${CXX:-} $*" >>"$CALLS"
+cat >/dev/null
 case " $* " in
   *" --version "*)
     echo "cmake version $(cat "$STATE/cmake_version" 2>/dev/null || echo 3.25.1)"
@@ -96,6 +97,7 @@ case " $* " in
 #!/bin/sh
 echo "program in $(pwd)"
 for argument in "$@"; do echo "<$argument>"; done
+cat
 exit "${PROGRAM_EXIT:-0}"
 PROGRAM
     chmod +x "$2/bin/day09_three_pass"
@@ -179,6 +181,7 @@ new_machine() {
   CALLS=$home/calls
   mkdir -p "$BIN" "$STATE" "$lab_folder/tests" "$home/elsewhere"
   : >"$CALLS"
+  echo 'the input' >"$home/in"
   cp "$source/lab" "$source/CMakePresets.json" "$lab_folder"
   printf '%s\n' '# comment' 'Allowed.*  paper  # a reason' \
     >"$lab_folder/tests/skips.txt"
@@ -220,7 +223,7 @@ with() {
     export PATH="$BIN" BIN STATE CALLS STUBS="$stubs"
     unset CXX
     exec "$lab_folder/lab" "$@"
-  ) >"$home/out" 2>"$home/err" </dev/null || code=$?
+  ) >"$home/out" 2>"$home/err" <"$home/in" || code=$?
 }
 
 lab() { with -- "$@"; }
@@ -273,6 +276,7 @@ prints 'program in '"$home/elsewhere"
 prints '<--depth>'
 prints '<0.2>'
 prints '<two words>'
+prints 'the input'
 
 test_name='a second run does nothing but ask ninja'
 : >"$CALLS"
