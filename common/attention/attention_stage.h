@@ -33,11 +33,11 @@ struct AttendInput {
   int position = 0;    ///< of the queries; the view holds position + 1 tokens
   int group = 1;       ///< query heads that share the KV head
   /// [group][QueryStride(head_dim)]: RoPE applied, not scaled.
-  std::span<const float> queries;
-  KvHeadView kv;
+  std::span<const float> queries = {};
+  KvHeadView kv = {};
   /// Attention that each prompt token received in prefill, summed over heads
   /// and layers, [prompt tokens]; empty where none was recorded.
-  std::span<const double> importance;
+  std::span<const double> importance = {};
 
   /// Row `g` of the queries, padded.
   const float* Query(int g) const {
@@ -57,7 +57,7 @@ struct PrefillInput {
   /// queries + i * position_stride + g * QueryStride(head_dim).
   const float* queries = nullptr;
   std::int64_t position_stride = 0;
-  KvHeadView kv;  ///< holds first_position + count tokens
+  KvHeadView kv = {};  ///< holds first_position + count tokens
 
   const float* Query(int i, int g) const {
     return queries + i * position_stride + g * QueryStride(kv.head_dim);

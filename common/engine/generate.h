@@ -12,13 +12,13 @@ namespace kvlab {
 
 /// How to generate.
 struct GenerateOptions {
-  int max_tokens = 40;            ///< >= 1
-  std::span<const int> stop_ids;  ///< generation ends with any of them
+  int max_tokens = 40;                 ///< >= 1
+  std::span<const int> stop_ids = {};  ///< generation ends with any of them
   int prefill_chunk = 512;
   bool record_importance = false;  ///< for stages that select by it
   Observer* observer = nullptr;
-  std::function<void(double done)> progress;  ///< of prefill; may throw
-  std::function<void(int token)> on_token;    ///< may throw to stop
+  std::function<void(double done)> progress = {};  ///< of prefill; may throw
+  std::function<void(int token)> on_token = {};    ///< may throw to stop
 };
 
 /// What came out.

@@ -34,12 +34,12 @@ struct PrefillOptions {
   std::vector<float>* all_logits = nullptr;  ///< [tokens][vocab], for tests
   Observer* observer = nullptr;              ///< sees the last logits
   /// Called between layers with the share done, 0 ... 1; may throw to stop.
-  std::function<void(double done)> progress;
+  std::function<void(double done)> progress = {};
 };
 
 /// What a decode step may record.
 struct DecodeOptions {
-  std::span<const double> importance;  ///< handed to the stage
+  std::span<const double> importance = {};  ///< handed to the stage
   Observer* observer = nullptr;
 };
 

@@ -1,0 +1,57 @@
+/// \file
+/// The names, attributes and questions that needle prompts are made of.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvlab {
+
+/// One kind of fact: "{name}'s favorite food is {value}." and what can be
+/// asked about it. "{a}" in the text stands for "a" or "an".
+struct FactAttribute {
+  std::string id;
+  std::string fact;
+  std::vector<std::string> questions;  ///< the first is the default
+  std::vector<std::string> values;
+  double weight = 1;  ///< relative frequency
+};
+
+/// A fact taken apart.
+struct Fact {
+  const FactAttribute* attribute = nullptr;
+  std::string name;
+  std::string value;
+
+  /// "Zara's favorite food is ramen."
+  std::string Text() const;
+  /// "What is Zara's favorite food?"
+  std::string Question() const;
+};
+
+/// common/lab_model/facts.json: what the lab model was trained to read, and
+/// the filler of needle prompts for every model.
+class FactBook {
+ public:
+  /// Reads the file of the shipped model. Throws Error.
+  static FactBook LoadShipped();
+
+  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<FactAttribute>& attributes() const { return attributes_; }
+
+  /// Takes a sentence apart that is worded like one of the attributes.
+  std::optional<Fact> Parse(std::string_view sentence) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<FactAttribute> attributes_;
+};
+
+/// True if `word` (one or several words) stands in `text` as a whole word,
+/// letter case aside (ASCII).
+bool ContainsWord(std::string_view text, std::string_view word);
+
+}  // namespace kvlab

@@ -1,0 +1,20 @@
+/// \file
+/// Ctrl-C, taken at a safe place.
+#pragma once
+
+namespace kvlab {
+
+/// While it lives, SIGINT and SIGTERM only leave a note; CheckInterrupted acts
+/// on it. So files are never left half-written and destructors run.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+};
+
+/// Throws Error(kExitInterrupted) once a signal has come.
+void CheckInterrupted();
+
+}  // namespace kvlab

@@ -1,0 +1,47 @@
+/// \file
+/// The needle experiment's prompt: many facts, one of them asked for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/lab/facts.h"
+#include "common/loader/tokenizer.h"
+
+namespace kvlab {
+
+/// What --context, --depth, --seed, --needle, --question and --fact say.
+struct NeedleOptions {
+  int context = 2061;  ///< tokens of the whole prompt, template included
+  double depth = 0.5;  ///< where the needle stands: 0 first, 1 last
+  std::uint64_t seed = 1;
+  std::string needle = "Zara's favorite food is ramen.";
+  std::string question;            ///< empty: the one that fits the needle
+  std::vector<std::string> facts;  ///< the student's own, among the filler
+};
+
+/// A prompt ready to run.
+struct NeedlePrompt {
+  std::string text;         ///< as the tokenizer sees it
+  std::vector<int> tokens;  ///< exactly options.context of them
+  std::string question;
+  std::string expected;  ///< the value that the answer must hold
+};
+
+/// Turns the user's message (facts, question) into the text of a prompt: a chat
+/// template, or the bare completion form of --raw.
+using RenderPrompt = std::function<std::string(const std::string& facts,
+                                               const std::string& question)>;
+
+/// Builds a prompt of exactly options.context tokens: random facts from the
+/// book with the needle among them at the asked depth. The same options give
+/// the same prompt on every machine. No filler holds the expected value or says
+/// something else about what is asked. Throws a usage Error on a depth outside
+/// 0 ... 1, a needle that needs --question, a context too short for the needle.
+NeedlePrompt BuildNeedlePrompt(const NeedleOptions& options,
+                               const FactBook& book, const Tokenizer& tokenizer,
+                               const RenderPrompt& render);
+
+}  // namespace kvlab

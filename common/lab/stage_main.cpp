@@ -1,0 +1,446 @@
+#include "common/lab/stage_main.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/parallel.h"
+#include "common/engine/generate.h"
+#include "common/lab/cli.h"
+#include "common/lab/dump.h"
+#include "common/lab/interrupt.h"
+#include "common/lab/needle_prompt.h"
+#include "common/loader/json.h"
+#include "common/loader/model.h"
+#include "common/loader/output_file.h"
+
+namespace kvlab {
+namespace {
+
+struct Options {
+  std::string model = LabModelDirectory().string();
+  std::optional<std::string> prompt;
+  std::string prompt_file;
+  NeedleOptions needle;
+  bool raw = false;
+  bool thinking = false;
+  int max_tokens = 40;
+  bool ignore_eos = false;
+  int threads = PhysicalCores();
+  std::string isa;
+  int prefill_chunk = 512;
+  bool json = false;
+  std::string dump;
+};
+
+void DeclareOptions(CLI::App& app, Options& o) {
+  app.add_option("--model", o.model,
+                 "Hugging Face model directory (default: the lab model)")
+      ->type_name("DIR");
+  CLI::Option* prompt = app.add_option("--prompt", o.prompt,
+                                       "Your own prompt instead of the "
+                                       "needle scenario")
+                            ->type_name("TEXT");
+  CLI::Option* prompt_file =
+      app.add_option("--prompt-file", o.prompt_file,
+                     "The same from a file, - for standard input")
+          ->type_name("FILE")
+          ->excludes(prompt);
+  const auto needle_option = [&](CLI::Option* option) {
+    option->group("Needle scenario")->excludes(prompt)->excludes(prompt_file);
+  };
+  needle_option(app.add_option("--context", o.needle.context,
+                               "Tokens of the whole prompt")
+                    ->check(CLI::Range(1, 100'000'000))
+                    ->capture_default_str()
+                    ->type_name("N"));
+  needle_option(app.add_option("--depth", o.needle.depth,
+                               "Where the needle stands, 0 first ... 1 last")
+                    ->check(CLI::Range(0.0, 1.0))
+                    ->capture_default_str()
+                    ->type_name("X"));
+  needle_option(
+      app.add_option("--seed", o.needle.seed, "Which filler facts are drawn")
+          ->capture_default_str()
+          ->type_name("N"));
+  needle_option(
+      app.add_option("--needle", o.needle.needle, "The fact to be found")
+          ->capture_default_str()
+          ->type_name("TEXT"));
+  needle_option(app.add_option("--question", o.needle.question,
+                               "The question (default: the needle's own)")
+                    ->type_name("TEXT"));
+  needle_option(app.add_option("--fact", o.needle.facts,
+                               "A fact of yours among the filler; may be given "
+                               "several times")
+                    ->type_size(1)
+                    ->expected(1)
+                    ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                    ->type_name("TEXT"));
+  CLI::Option* raw =
+      app.add_flag("--raw", o.raw, "No chat template: a bare completion");
+  app.add_flag("--thinking", o.thinking,
+               "Let a model that can think do so before it answers")
+      ->excludes(raw);
+  app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_flag("--ignore-eos", o.ignore_eos,
+               "Go on after the end-of-text token");
+  app.add_option("--threads", o.threads, "Threads (default: physical cores)")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  app.add_option("--isa", o.isa,
+                 "Instruction set of the primitives (default: the best that "
+                 "this CPU has)")
+      ->type_name("NAME");
+  app.add_option("--prefill-chunk", o.prefill_chunk,
+                 "Prompt tokens at a time; changes no result")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_flag("--json", o.json, "Report as one JSON object");
+  app.add_option("--dump", o.dump,
+                 "Write attention outputs, scores, logits and tokens "
+                 "(safetensors)")
+      ->type_name("FILE");
+}
+
+/// Text and tokens of what the model is given.
+struct Prompt {
+  std::vector<int> tokens;
+  std::optional<NeedlePrompt> needle;  // absent for a prompt of the user's own
+};
+
+/// The user's message in the model's chat form.
+std::string RenderChat(const Model& model, const Options& o,
+                       const std::string& message) {
+  if (!model.chat) {
+    Fail(PathText(model.directory),
+         ": the model has no chat template that is known here; --raw runs it "
+         "as a bare completion");
+  }
+  if (o.thinking && !model.chat->has_thinking()) {
+    FailUsage("--thinking: the chat template of ", PathText(model.directory),
+              " has no switch for thinking");
+  }
+  const ChatMessage user{.role = "user", .content = message};
+  return model.chat->Render({&user, 1}, o.thinking);
+}
+
+Prompt BuildPrompt(const Model& model, const Options& o) {
+  Prompt prompt;
+  if (o.prompt || !o.prompt_file.empty()) {
+    const std::string text = o.prompt ? *o.prompt : ReadInput(o.prompt_file);
+    prompt.tokens =
+        model.tokenizer.Encode(o.raw ? text : RenderChat(model, o, text));
+    if (prompt.tokens.empty()) {
+      FailUsage(o.prompt ? "--prompt" : "--prompt-file",
+                ": the prompt is empty; give at least one character");
+    }
+    return prompt;
+  }
+  if (o.needle.context > model.config.max_position_embeddings) {
+    FailUsage("--context ", o.needle.context, ": ", PathText(model.directory),
+              " has positions for ", model.config.max_position_embeddings,
+              " tokens; ask for fewer");
+  }
+  const RenderPrompt render = [&](const std::string& facts,
+                                  const std::string& question) {
+    if (o.raw) return facts + "\nQuestion: " + question + "\nAnswer:";
+    return RenderChat(model, o, facts + "\n" + question);
+  };
+  prompt.needle = BuildNeedlePrompt(o.needle, FactBook::LoadShipped(),
+                                    model.tokenizer, render);
+  prompt.tokens = prompt.needle->tokens;
+  return prompt;
+}
+
+/// Refuses what the model has no positions for; warns beyond what it learned.
+void CheckLength(const Model& model, const Options& o, const Prompt& prompt) {
+  const auto tokens = std::ssize(prompt.tokens);
+  const ModelConfig& c = model.config;
+  if (tokens + o.max_tokens > c.max_position_embeddings) {
+    FailUsage("the prompt has ", tokens, " tokens and --max-tokens is ",
+              o.max_tokens, ", but ", PathText(model.directory),
+              " has positions for ", c.max_position_embeddings,
+              "; shorten one of them");
+  }
+  if (tokens > c.trained_context) {
+    std::cerr << "warning: the prompt has " << tokens
+              << " tokens, but the model was trained on at most "
+              << c.trained_context << ": expect wrong answers\n";
+  }
+}
+
+/// A line of progress on a terminal; nothing elsewhere.
+class ProgressLine {
+ public:
+  ProgressLine() : enabled_(isatty(STDERR_FILENO) != 0) {}
+  ~ProgressLine() { Clear(); }
+  void Show(double done) {
+    const int percent = static_cast<int>(done * 100);
+    if (!enabled_ || percent == shown_) return;
+    shown_ = percent;
+    std::cerr << "\rprefill " << percent << " %" << std::flush;
+  }
+  void Clear() {
+    if (shown_ >= 0) std::cerr << "\r\x1b[K" << std::flush;
+    shown_ = -1;
+  }
+
+ private:
+  bool enabled_;
+  int shown_ = -1;
+};
+
+/// The middle value (of two, the lower); nullopt if there is none.
+std::optional<double> Median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string Fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string ModelName(const Model& model) {
+  const std::filesystem::path path =
+      std::filesystem::absolute(model.directory).lexically_normal();
+  return path.has_filename() ? path.filename().string()
+                             : path.parent_path().filename().string();
+}
+
+/// One run: what was asked, what came out.
+struct Run {
+  const StageProgram& program;
+  const Options& options;
+  const Model& model;
+  const Prompt& prompt;
+  std::string stage;
+  Generation generation;
+  std::string output;
+  std::int64_t kv_bytes = 0;
+  Isa isa = Isa::kScalar;
+
+  std::string KvName() const {
+    return program.kv == KvFormat::kF32 ? "f32" : "q8";
+  }
+  bool Found() const {
+    return prompt.needle && ContainsWord(output, prompt.needle->expected);
+  }
+};
+
+void Line(const std::string& label, const std::string& value) {
+  std::cout << label
+            << std::string(std::max<std::size_t>(
+                               1, 20 - std::min<std::size_t>(20, label.size())),
+                           ' ')
+            << value << '\n';
+}
+
+/// What is known before the answer: printed first, so that a student sees what
+/// the model is thinking about.
+void PrintQuestion(const Run& run) {
+  const ModelConfig& c = run.model.config;
+  Line("stage", run.stage);
+  Line("model",
+       StrCat(Printable(ModelName(run.model)), " (", c.family->model_type, ", ",
+              c.layers, " layers, ", c.heads, " query heads, ", c.kv_heads,
+              " KV heads, head_dim ", c.head_dim, ")"));
+  if (run.prompt.needle) {
+    const NeedleOptions& needle = run.options.needle;
+    Line("needle", StrCat('"', ForTerminal(needle.needle), "\" at depth ",
+                          needle.depth, ", seed ", needle.seed));
+    Line("question", ForTerminal(run.prompt.needle->question));
+  }
+}
+
+void PrintReport(const Run& run) {
+  const Generation& g = run.generation;
+  const auto per_token = [](const std::vector<double>& ms) {
+    const auto median = Median(ms);
+    return median ? Fixed(*median, 3) + " ms/token" : std::string("-");
+  };
+  std::cout << '\n';
+  if (run.prompt.needle) {
+    Line("needle found",
+         StrCat(run.Found() ? "YES" : "NO", " (looked for \"",
+                ForTerminal(run.prompt.needle->expected), "\")"));
+  }
+  Line("prompt", StrCat(run.prompt.tokens.size(), " tokens"));
+  Line("generated", StrCat(g.tokens.size(), " tokens",
+                           g.stopped ? "" : ", stopped by --max-tokens"));
+  Line("prefill", Fixed(g.prefill_s, 2) + " s");
+  Line("decode, attention", per_token(g.attention_ms));
+  Line("decode, total", per_token(g.total_ms));
+  Line("KV cache", StrCat(HumanBytes(run.kv_bytes), " (", run.KvName(), ")"));
+  Line("ISA, threads", StrCat(IsaName(run.isa), ", ", run.options.threads));
+}
+
+void PrintJson(const Run& run) {
+  using Json = nlohmann::ordered_json;
+  const Generation& g = run.generation;
+  const NeedleOptions& needle = run.options.needle;
+  const auto median = [](const std::vector<double>& ms) {
+    const auto value = Median(ms);
+    return value ? Json(*value) : Json();
+  };
+  Json json;
+  json["program"] = run.program.name;
+  json["version"] = Version();
+  json["stage"] = run.stage;
+  json["model"] = ModelName(run.model);
+  const bool scenario = run.prompt.needle.has_value();
+  json["seed"] = scenario ? Json(needle.seed) : Json();
+  json["context"] = scenario ? Json(needle.context) : Json();
+  json["depth"] = scenario ? Json(needle.depth) : Json();
+  json["needle"] = Json();
+  if (scenario) {
+    json["needle"] = {{"expected", run.prompt.needle->expected},
+                      {"found", run.Found()}};
+  }
+  json["output"] = run.output;
+  json["tokens"] = {{"prompt", run.prompt.tokens.size()},
+                    {"generated", g.tokens.size()}};
+  json["prefill_s"] = g.prefill_s;
+  json["decode"] = {{"attention_ms", median(g.attention_ms)},
+                    {"select_ms", Json()},
+                    {"total_ms", median(g.total_ms)}};
+  json["kv"] = {{"format", run.KvName()}, {"bytes", run.kv_bytes}};
+  json["tile"] = Json();
+  json["isa"] = IsaName(run.isa);
+  json["threads"] = run.options.threads;
+  json["sparse"] = Json();
+  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+/// Everything that the dump's numbers depend on, and nothing else.
+std::map<std::string, std::string> DumpMetadata(const Run& run) {
+  std::map<std::string, std::string> metadata = {
+      {"format", "kvlab dump 1"},
+      {"stage", run.stage},
+      {"model", Printable(ModelName(run.model))},
+      {"kv", run.KvName()},
+      {"not_materialised", run.program.not_materialised},
+      {"axes.attention", "step,layer,head,element"},
+      {"axes.logits", "step,token id"},
+      {"axes.scores", "layer,head,token"},
+      {"axes.weights", "layer,head,token"}};
+  if (run.prompt.needle) {
+    const NeedleOptions& needle = run.options.needle;
+    metadata["context"] = StrCat(needle.context);
+    metadata["depth"] = StrCat(needle.depth);
+    metadata["seed"] = StrCat(needle.seed);
+    metadata["needle"] = needle.needle;
+    metadata["question"] = run.prompt.needle->question;
+  }
+  return metadata;
+}
+
+int RunStage(const StageProgram& program, const Options& o) {
+  const InterruptGuard interrupt_guard;
+  // What can be refused at once is, before any work.
+  const Isa isa = o.isa.empty() ? BestIsa() : ParseIsa(o.isa);
+  if (!o.dump.empty()) const OutputFile probe(o.dump);
+
+  const Model model = LoadModel(o.model);
+  const Prompt prompt = BuildPrompt(model, o);
+  CheckLength(model, o, prompt);
+
+  const Primitives& primitives = PrimitivesFor(isa);
+  ThreadPool pool(o.threads);
+  const int capacity = static_cast<int>(prompt.tokens.size()) + o.max_tokens;
+  Transformer transformer(model.config, model.weights, primitives, pool,
+                          capacity);
+  KvCache cache(transformer.CacheShape(program.kv, capacity));
+  const std::unique_ptr<AttentionStage> stage = program.make_stage(primitives);
+
+  Run run{.program = program,
+          .options = o,
+          .model = model,
+          .prompt = prompt,
+          .stage = std::string(stage->id()),
+          .generation = {},
+          .output = {},
+          .isa = isa};
+  if (!o.json) {
+    PrintQuestion(run);
+    std::cout << std::flush;
+  }
+
+  ProgressLine progress;
+  StreamingDecoder decoder(model.tokenizer);
+  bool first = true;
+  const auto show = [&](const std::string& text) {
+    if (o.json) return;
+    if (first) {
+      progress.Clear();
+      std::cout << "answer              ";
+      first = false;
+    }
+    std::cout << ForTerminal(text) << std::flush;
+  };
+  std::optional<DumpRecorder> recorder;
+  if (!o.dump.empty()) {
+    recorder.emplace(model.config, static_cast<int>(prompt.tokens.size()));
+  }
+  const std::vector<int> no_stop;
+  run.generation = Generate(transformer, cache, *stage, prompt.tokens,
+                            {.max_tokens = o.max_tokens,
+                             .stop_ids = o.ignore_eos ? no_stop : model.eos_ids,
+                             .prefill_chunk = o.prefill_chunk,
+                             .observer = recorder ? &*recorder : nullptr,
+                             .progress =
+                                 [&](double done) {
+                                   CheckInterrupted();
+                                   progress.Show(done);
+                                 },
+                             .on_token =
+                                 [&](int token) {
+                                   CheckInterrupted();
+                                   show(decoder.Push(token));
+                                 }});
+  show(decoder.Flush());
+  run.output = model.tokenizer.Decode(run.generation.tokens, true);
+  run.kv_bytes = cache.used_bytes();
+
+  if (o.json) {
+    PrintJson(run);
+  } else {
+    std::cout << '\n';
+    PrintReport(run);
+  }
+  if (recorder) {
+    recorder->Write(o.dump, DumpMetadata(run), prompt.tokens,
+                    run.generation.tokens);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int StageMain(int argc, const char* const* argv, const StageProgram& program) {
+  return RunProgram(argc, argv, program.name, program.description,
+                    [&](CLI::App& app) -> ProgramBody {
+                      const auto options = std::make_shared<Options>();
+                      DeclareOptions(app, *options);
+                      return [&program, options] {
+                        return RunStage(program, *options);
+                      };
+                    });
+}
+
+}  // namespace kvlab

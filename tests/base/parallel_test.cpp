@@ -1,0 +1,61 @@
+#include "common/base/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "common/base/error.h"
+
+namespace kvlab {
+namespace {
+
+TEST(ThreadPool, CoversEveryIndexOnce) {
+  for (const int threads : {1, 2, 3, 7, 16}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const std::int64_t count : {0, 1, 2, 31, 1000}) {
+      for (const std::int64_t grain : {1, 7, 2000}) {
+        std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+        pool.ParallelFor(count, grain, [&](std::int64_t a, std::int64_t b) {
+          ASSERT_LT(a, b);
+          for (; a < b; ++a) ++seen[static_cast<std::size_t>(a)];
+        });
+        for (const auto& n : seen) ASSERT_EQ(n, 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, UsesItsWorkers) {
+  ThreadPool pool(2);
+  // Two ranges that wait for each other can only end on two threads.
+  std::atomic<int> inside = 0;
+  pool.ParallelFor(2, 1, [&](std::int64_t, std::int64_t) {
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadPool, RethrowsAndStaysUsable) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_THROW(pool.ParallelFor(100, 1,
+                                  [](std::int64_t a, std::int64_t) {
+                                    if (a % 10 == 0) Fail("range ", a);
+                                  }),
+                 Error);
+    std::atomic<std::int64_t> sum = 0;
+    pool.ParallelFor(100, 1, [&](std::int64_t a, std::int64_t b) {
+      for (; a < b; ++a) sum += a;
+    });
+    EXPECT_EQ(sum, 4950);
+  }
+}
+
+TEST(PhysicalCores, AtLeastOne) { EXPECT_GE(PhysicalCores(), 1); }
+
+}  // namespace
+}  // namespace kvlab

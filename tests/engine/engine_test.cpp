@@ -1,0 +1,201 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "common/base/error.h"
+#include "common/engine/generate.h"
+#include "common/engine/kv_cache.h"
+#include "common/engine/layers.h"
+#include "common/engine/rope.h"
+#include "common/loader/model.h"
+#include "day09_kv_q8/three_pass.h"
+#include "tests/support/compare.h"
+#include "tests/support/tensors.h"
+
+namespace kvlab {
+namespace {
+
+std::string ErrorOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+constexpr KvCacheShape kShape{
+    .layers = 2, .kv_heads = 3, .head_dim = 20, .capacity = 70};
+
+TEST(KvCache, TokenTLivesInTileTOver32RowTMod32) {
+  KvCache cache(kShape);
+  EXPECT_EQ(cache.tokens(), 0);
+  const auto rows = RandomFloats(70 * 3 * 20, 1);
+  for (int layer = 0; layer < 2; ++layer) {
+    cache.Append(layer, std::span(rows).first(33 * 60),
+                 std::span(rows).first(33 * 60), 33);
+    for (int t = 33; t < 70; ++t) {
+      cache.Append(layer, std::span(rows).subspan(t * 60, 60),
+                   std::span(rows).subspan(t * 60, 60), 1);
+    }
+  }
+  EXPECT_EQ(cache.tokens(), 70);
+  EXPECT_EQ(cache.used_bytes(), 70 * 2 * 3 * 2 * 20 * 4);
+  for (int layer = 0; layer < 2; ++layer) {
+    for (int head = 0; head < 3; ++head) {
+      const KvHeadView view = cache.View(layer, head);
+      EXPECT_EQ(view.stride, 32);
+      EXPECT_EQ(view.tiles(), 3);
+      EXPECT_EQ(view.TokensInTile(2), 6);
+      for (int t = 0; t < 70; ++t) {
+        const float* k = view.KeyTile(t / 32) + t % 32 * view.stride;
+        const float* v = view.ValueTile(t / 32) + t % 32 * view.stride;
+        for (int i = 0; i < 32; ++i) {
+          const float expected = i < 20 ? rows[t * 60 + head * 20 + i] : 0.0f;
+          ASSERT_EQ(k[i], expected);
+          ASSERT_EQ(v[i], expected);
+        }
+      }
+    }
+  }
+  cache.Clear();
+  EXPECT_EQ(cache.tokens(), 0);
+}
+
+TEST(KvCache, RefusesWhatIsNotFiniteAndKeepsNothingOfIt) {
+  KvCache cache(kShape);
+  auto k = RandomFloats(2 * 60, 1);
+  const auto v = RandomFloats(2 * 60, 2);
+  k[60 + 45] = std::numeric_limits<float>::infinity();
+  const std::string error = ErrorOf([&] { cache.Append(0, k, v, 2); });
+  EXPECT_TRUE(Contains(error,
+                       "a key is not finite (inf) in layer 0, KV head "
+                       "2, position 1"))
+      << error;
+  EXPECT_EQ(cache.View(0, 0).tokens, 0);
+  const std::string value_error = ErrorOf([&] { cache.Append(1, v, k, 2); });
+  EXPECT_TRUE(Contains(value_error, "a value is not finite")) << value_error;
+}
+
+TEST(KvCache, RefusesWhatDoesNotFitBeforeAllocating) {
+  KvCacheShape shape{
+      .layers = 64, .kv_heads = 64, .head_dim = 256, .capacity = 100'000'000};
+  const std::string error = ErrorOf([&] { KvCache cache(shape); });
+  EXPECT_TRUE(Contains(error, "100000000 tokens need")) << error;
+  EXPECT_TRUE(Contains(error, "TiB, but only")) << error;
+  EXPECT_TRUE(Contains(error, "ask for a shorter context")) << error;
+}
+
+TEST(RopeTable, TurnsPairsByTheirAngle) {
+  const RopeTable rope(10000, 8, 100);
+  for (const int position : {0, 1, 99}) {
+    const auto x = RandomFloats(8, 3);
+    auto y = x;
+    rope.Apply(y.data(), position);
+    for (int i = 0; i < 4; ++i) {
+      const double angle = position * std::pow(10000.0, -2.0 * i / 8);
+      EXPECT_NEAR(y[i], x[i] * std::cos(angle) - x[i + 4] * std::sin(angle),
+                  1e-5);
+      EXPECT_NEAR(y[i + 4], x[i + 4] * std::cos(angle) + x[i] * std::sin(angle),
+                  1e-5);
+    }
+  }
+  auto x = RandomFloats(8, 3);
+  const auto before = x;
+  rope.Apply(x.data(), 0);
+  EXPECT_TRUE(SameBits(x, before));
+}
+
+TEST(RmsNorm, HasUnitMeanSquare) {
+  const auto x = RandomFloats(100, 4, 7.0f);
+  const std::vector<float> gain(100, 2.0f);
+  std::vector<float> y(100);
+  RmsNorm(PrimitivesFor(BestIsa()), x, gain, 1e-6f, y.data());
+  double squares = 0;
+  for (const float v : y) squares += double{v} * v;
+  EXPECT_NEAR(squares / 100, 4, 1e-5);
+}
+
+TEST(Argmax, SmallestIndexAmongEquals) {
+  EXPECT_EQ(Argmax(std::vector<float>{1, 5, 2, 5}), 1);
+  EXPECT_EQ(Argmax(std::vector<float>{-0.0f, 0.0f}), 0);
+}
+
+/// A tiny model to generate with.
+class GenerateTest : public testing::Test {
+ protected:
+  ModelWeights model_ = LoadWeights(FixturePath("gqa2_d64_untied_f32"));
+  ThreadPool pool_{2};
+  const Primitives& primitives_ = PrimitivesFor(BestIsa());
+  Transformer transformer_{model_.config, model_.weights, primitives_, pool_,
+                           100};
+  KvCache cache_{transformer_.CacheShape(KvFormat::kF32, 100)};
+  ThreePass stage_{primitives_};
+  std::vector<int> prompt_ = {1, 2, 3, 4, 5, 6, 7};
+
+  Generation Continue(const GenerateOptions& options) {
+    return Generate(transformer_, cache_, stage_, prompt_, options);
+  }
+};
+
+TEST_F(GenerateTest, EqualsPrefillOfTheWholeText) {
+  const Generation g = Continue({.max_tokens = 12});
+  ASSERT_EQ(g.tokens.size(), 12u);
+  EXPECT_FALSE(g.stopped);
+  EXPECT_EQ(g.total_ms.size(), 11u);
+  // Each token is the argmax of a fresh prefill of all before it.
+  std::vector<int> text = prompt_;
+  for (const int token : g.tokens) {
+    KvCache fresh(cache_.shape());
+    EXPECT_EQ(Argmax(transformer_.Prefill(text, fresh, stage_, {})), token);
+    text.push_back(token);
+  }
+}
+
+TEST_F(GenerateTest, StopsOnAnyStopToken) {
+  const Generation all = Continue({.max_tokens = 12});
+  const std::vector<int> stop = {-5, all.tokens[4]};
+  const Generation g = Continue({.max_tokens = 12, .stop_ids = stop});
+  EXPECT_TRUE(g.stopped);
+  const auto first = std::ranges::find(all.tokens, stop[1]);
+  EXPECT_EQ(g.tokens, std::vector<int>(all.tokens.begin(), first));
+}
+
+TEST_F(GenerateTest, ASecondPromptStartsFromNothing) {
+  const Generation first =
+      Continue({.max_tokens = 8, .record_importance = true});
+  prompt_ = {9, 8, 7};
+  Continue({.max_tokens = 8, .record_importance = true});
+  prompt_ = {1, 2, 3, 4, 5, 6, 7};
+  const Generation again =
+      Continue({.max_tokens = 8, .record_importance = true});
+  EXPECT_EQ(first.tokens, again.tokens);
+}
+
+TEST_F(GenerateTest, ProgressRisesToOneAndMayStop) {
+  double last = 0;
+  int calls = 0;
+  Continue({.max_tokens = 1, .prefill_chunk = 2, .progress = [&](double done) {
+              EXPECT_GT(done, last);
+              last = done;
+              ++calls;
+            }});
+  EXPECT_EQ(last, 1);
+  EXPECT_EQ(calls, 4 * model_.config.layers);
+  EXPECT_THROW(Continue({.progress = [](double) { Fail("stop"); }}), Error);
+}
+
+TEST_F(GenerateTest, RefusesTokensOutsideTheVocabulary) {
+  for (const int bad : {-1, model_.config.vocab_size}) {
+    prompt_ = {1, bad};
+    const std::string error = ErrorOf([&] { Continue({}); });
+    EXPECT_TRUE(Contains(error, StrCat("token id ", bad))) << error;
+  }
+}
+
+}  // namespace
+}  // namespace kvlab

@@ -1,0 +1,133 @@
+/// The engine against Hugging Face transformers: tests/oracle/README.md.
+#include <gtest/gtest.h>
+
+#include "common/engine/transformer.h"
+#include "common/loader/model.h"
+#include "day09_kv_q8/three_pass.h"
+#include "tests/support/compare.h"
+#include "tests/support/tensors.h"
+
+namespace kvlab {
+namespace {
+
+/// max|a - b| / max|b| that float32 in another order of summation may reach;
+/// measured differences of the library from itself: tests/oracle/README.md.
+constexpr double kTinyTolerance = 2e-5;
+
+/// A fixture's model, run over its tokens.
+struct OracleRun {
+  ModelWeights model;
+  SafetensorsFile expected;
+  std::vector<int> tokens;
+  std::vector<float> logits;  // of all positions
+  std::vector<float> k_last, v_last, attention_last;
+  ImportanceRecord importance;
+
+  OracleRun(const std::filesystem::path& directory,
+            const std::filesystem::path& expected_file)
+      : model(LoadWeights(directory)),
+        expected(SafetensorsFile::Open(expected_file)),
+        importance(0, 0, 0) {
+    for (const std::int64_t id : Values<std::int64_t>(expected, "input_ids")) {
+      tokens.push_back(static_cast<int>(id));
+    }
+    const ModelConfig& c = model.config;
+    const auto n = static_cast<int>(tokens.size());
+    ThreadPool pool(2);
+    const Primitives& primitives = PrimitivesFor(BestIsa());
+    Transformer transformer(c, model.weights, primitives, pool, n + 1);
+    KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 1));
+    ThreePass stage(primitives);
+    importance = ImportanceRecord(c.layers, c.heads, n);
+    // All but the last token in prefill; the last by a decode step, whose
+    // attention an observer sees.
+    struct Recorder : Observer {
+      std::vector<float> attention;
+      void OnAttention(int, int, std::span<const float> out) override {
+        attention.insert(attention.end(), out.begin(), out.end());
+      }
+    } recorder;
+    transformer.Prefill(tokens, cache, stage,
+                        {.importance = &importance, .all_logits = &logits});
+    KvCache again(cache.shape());
+    transformer.Prefill(std::span(tokens).first(n - 1), again, stage, {});
+    const auto decoded = transformer.Decode(tokens.back(), again, stage,
+                                            {.observer = &recorder});
+    EXPECT_TRUE(SameBits(decoded, std::span(logits).last(
+                                      static_cast<std::size_t>(c.vocab_size))))
+        << "decode of the last position differs from its prefill";
+    attention_last = recorder.attention;
+    for (int layer = 0; layer < c.layers; ++layer) {
+      for (int head = 0; head < c.kv_heads; ++head) {
+        const KvHeadView view = cache.View(layer, head);
+        const auto row = std::int64_t{n - 1} * view.stride;
+        k_last.insert(k_last.end(), view.keys + row,
+                      view.keys + row + c.head_dim);
+        v_last.insert(v_last.end(), view.values + row,
+                      view.values + row + c.head_dim);
+      }
+    }
+  }
+
+  std::vector<float> Expected(const std::string& name) const {
+    return Values<float>(expected, name);
+  }
+
+  /// Our logits at the fixture's positions.
+  std::vector<float> LogitsAtPositions() const {
+    std::vector<float> rows;
+    const auto vocab = static_cast<std::size_t>(model.config.vocab_size);
+    for (const std::int64_t p : Values<std::int64_t>(expected, "positions")) {
+      const auto row = std::span(logits).subspan(p * vocab, vocab);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    return rows;
+  }
+};
+
+class OracleTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(OracleTest, AgreesWithTransformers) {
+  const auto directory = FixturePath(GetParam());
+  const OracleRun run(directory, directory / "expected.safetensors");
+  const auto within = [&](std::span<const float> a, const std::string& name) {
+    const auto b = run.Expected(name);
+    EXPECT_TRUE(WithinRelativeMax<float>(a, b, kTinyTolerance)) << name;
+  };
+  // From the inside out: the first that fails is nearest to the mistake.
+  within(run.k_last, "k_last");
+  within(run.v_last, "v_last");
+  within(run.attention_last, "attention_last");
+  within(run.LogitsAtPositions(), "logits");
+
+  const auto mass = Values<double>(run.expected, "attention_mass");
+  const auto n = run.tokens.size();
+  const ModelConfig& c = run.model.config;
+  ASSERT_EQ(mass.size(), n * c.layers * c.heads);
+  for (int layer = 0; layer < c.layers; ++layer) {
+    for (int head = 0; head < c.heads; ++head) {
+      const auto ours = run.importance.Head(layer, head);
+      double sum = 0;
+      for (std::size_t s = 0; s < n; ++s) {
+        const double theirs =
+            mass[(static_cast<std::size_t>(layer) * c.heads + head) * n + s];
+        EXPECT_NEAR(ours[s], theirs, kTinyTolerance * static_cast<double>(n))
+            << "layer " << layer << ", head " << head << ", token " << s;
+        sum += ours[s];
+      }
+      // The masses add up to the number of queries.
+      EXPECT_NEAR(sum, static_cast<double>(n), 1e-6 * static_cast<double>(n));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, OracleTest,
+    testing::Values("mha_d32_tied_f32", "gqa2_d64_untied_f32",
+                    "gqa4_d128_tied_bf16", "gqa2_d128_untied_f16",
+                    "gqa4_d32_sharded_bf16", "mha_d80_eps_f16",
+                    "claims_tied_bf16"),
+    [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace kvlab

@@ -1,0 +1,442 @@
+/// Every instruction set against the scalar reference, bit for bit.
+#include "common/simd/primitives.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/base/deterministic_math.h"
+#include "common/base/error.h"
+#include "common/base/float16.h"
+#include "tests/require.h"
+#include "tests/support/compare.h"
+
+namespace kvlab {
+namespace {
+
+constexpr float kTiny = 1e-42f;  // subnormal
+
+/// Inputs that tell wrong orders, fused or unfused products and flushed
+/// subnormals apart.
+std::vector<float> Adversarial(std::size_t n, int kind) {
+  std::vector<float> x = RandomFloats(n, 100 + static_cast<unsigned>(kind));
+  for (std::size_t i = 0; i < n; ++i) {
+    switch (kind) {
+      case 0:
+        break;  // random
+      case 1:
+        x[i] = 1.0f;
+        break;  // all equal
+      case 2:
+        x[i] = 0.0f;
+        break;
+      case 3:
+        x[i] = -0.0f;
+        break;
+      case 4:
+        x[i] *= 1e18f;
+        break;  // products overflow
+      case 5:
+        x[i] *= kTiny;
+        break;
+      case 6:
+        x[i] = i % 2 == 0 ? 1e8f + x[i] : -1e8f;
+        break;  // cancellation
+      case 7:
+        x[i] = i == n / 2 ? 1e10f : 1e-3f * x[i];
+        break;
+    }
+  }
+  return x;
+}
+constexpr int kKinds = 8;
+
+constexpr int kRaggedLengths[] = {1,  2,  7,  8,  9,  15, 16,  17,  31,  32,
+                                  33, 47, 63, 64, 65, 96, 127, 128, 129, 1000};
+
+/// Collects what differs. NaN equals NaN; all else by bits.
+class Differences {
+ public:
+  void Same(float a, float b, const std::string& what) {
+    ++compared_;
+    if (std::isnan(a) && std::isnan(b)) return;
+    if (std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b)) {
+      Add(StrCat(what, ": ", a, " against ", b));
+    }
+  }
+  void Same(std::span<const float> a, std::span<const float> b,
+            const std::string& what) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      Same(a[i], b[i], StrCat(what, " [", i, "]"));
+    }
+  }
+  void True(bool condition, const std::string& what) {
+    ++compared_;
+    if (!condition) Add(what);
+  }
+  /// Empty if nothing differs and something was compared.
+  std::string Report() const {
+    if (compared_ == 0) return "nothing was compared";
+    return count_ == 0 ? "" : StrCat(count_, " differences; first ", first_);
+  }
+
+ private:
+  void Add(const std::string& text) {
+    if (count_++ == 0) first_ = text;
+  }
+  int compared_ = 0;
+  int count_ = 0;
+  std::string first_;
+};
+
+const Primitives& Scalar() { return PrimitivesFor(Isa::kScalar); }
+
+/// Sum of 16 lanes in the defined order, written down a second time.
+float TreeSum(float (&lane)[16]) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+  }
+  return lane[0];
+}
+
+std::string CheckDot(const Primitives& p) {
+  Differences d;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    for (const int n : kRaggedLengths) {
+      const auto a = Adversarial(n, kind);
+      const auto b = RandomFloats(n, 7);
+      float lane[16] = {};
+      for (int i = 0; i < (n + 15) / 16 * 16; ++i) {
+        lane[i % 16] =
+            std::fma(i < n ? a[i] : 0.0f, i < n ? b[i] : 0.0f, lane[i % 16]);
+      }
+      d.Same(p.dot(a.data(), b.data(), n), TreeSum(lane),
+             StrCat("kind ", kind, ", n ", n));
+    }
+  }
+  return d.Report();
+}
+
+std::string CheckDotKeys(const Primitives& p) {
+  Differences d;
+  for (const int stride : {16, 32, 64, 80, 96, 128, 256}) {
+    for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
+      for (int kind = 0; kind < kKinds; ++kind) {
+        if (kind > 0 && tokens % 5 != 1) continue;
+        const auto q = RandomFloats(stride, 3);
+        const auto keys = Adversarial(std::size_t(tokens) * stride, kind);
+        std::vector<float> scores(tokens, -1);
+        p.dot_keys(q.data(), keys.data(), tokens, stride, 0.088f,
+                   scores.data());
+        for (int t = 0; t < tokens; ++t) {
+          d.Same(
+              scores[t],
+              Scalar().dot(q.data(), keys.data() + t * stride, stride) * 0.088f,
+              StrCat("token ", t, " of ", tokens, ", stride ", stride,
+                     ", kind ", kind));
+        }
+      }
+    }
+  }
+  return d.Report();
+}
+
+std::string CheckAccumulateValues(const Primitives& p) {
+  Differences d;
+  for (const int stride : {16, 32, 64, 80, 96, 128, 256}) {
+    for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
+      for (int kind = 0; kind < kKinds; ++kind) {
+        if (kind > 0 && tokens % 5 != 1) continue;
+        const auto values = Adversarial(std::size_t(tokens) * stride, kind);
+        const auto weights = RandomFloats(tokens, 4);
+        auto acc = RandomFloats(stride, 5);
+        auto expected = acc;
+        for (int t = 0; t < tokens; ++t) {
+          for (int i = 0; i < stride; ++i) {
+            expected[i] =
+                std::fma(weights[t], values[t * stride + i], expected[i]);
+          }
+        }
+        p.accumulate_values(weights.data(), values.data(), tokens, stride,
+                            acc.data());
+        d.Same(acc, expected, StrCat("tokens ", tokens, ", kind ", kind));
+      }
+    }
+  }
+  return d.Report();
+}
+
+std::string CheckMax(const Primitives& p) {
+  Differences d;
+  for (const int n : kRaggedLengths) {
+    for (int where = 0; where < n; where += std::max(1, n / 7)) {
+      auto x = RandomFloats(n, 6);
+      x[where] = 50;
+      d.Same(p.max(x.data(), n), 50, StrCat("n ", n, ", at ", where));
+      for (float& v : x) v -= 1e6f;  // all far below zero
+      x[where] = -2e5f;
+      d.Same(p.max(x.data(), n), -2e5f, StrCat("low, n ", n, ", at ", where));
+    }
+    const std::vector<float> lowest(n, -std::numeric_limits<float>::infinity());
+    d.Same(p.max(lowest.data(), n), lowest[0], "all -infinity");
+  }
+  return d.Report();
+}
+
+std::string CheckExpAndSum(const Primitives& p) {
+  Differences d;
+  for (int n = 1; n <= kTileTokens; ++n) {
+    for (const float spread : {0.0f, 1.0f, 20.0f, 60.0f, 1e6f}) {
+      const auto x = RandomFloats(n, 8, spread);
+      const float max = Scalar().max(x.data(), n);
+      auto w = x;
+      const float sum = p.exp_and_sum(w.data(), n, max);
+      float lane[16] = {};
+      for (int t = 0; t < n; ++t) {
+        d.Same(w[t], Exp(x[t] - max), StrCat("weight ", t, " of ", n));
+        lane[t % 16] += Exp(x[t] - max);
+      }
+      d.Same(sum, TreeSum(lane), StrCat("sum of ", n));
+    }
+  }
+  // Exp over all floats in steps, and its edges.
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits < 0x100000000ull; bits += 100003) {
+    x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  for (const float edge : {-104.0f, -103.98f, -103.97f, -87.34f, 0.0f, -0.0f,
+                           88.72f, 88.73f, 89.0f, 3e38f, -3e38f}) {
+    x.push_back(edge);
+  }
+  x.resize((x.size() + kTileTokens - 1) / kTileTokens * kTileTokens);
+  for (std::size_t i = 0; i < x.size(); i += kTileTokens) {
+    std::vector<float> tile(x.begin() + i, x.begin() + i + kTileTokens);
+    p.exp_and_sum(tile.data(), kTileTokens, 0.0f);
+    for (int t = 0; t < kTileTokens; ++t) {
+      d.Same(tile[t], Exp(x[i + t]), StrCat("exp(", x[i + t], ")"));
+    }
+  }
+  // A NaN or an infinite score must spoil the sum on every instruction set, so
+  // that it is refused everywhere.
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (int n = 1; n <= kTileTokens; ++n) {
+    for (int where = 0; where < n; ++where) {
+      for (const float bad : {std::nanf(""), kInfinity}) {
+        auto scores = RandomFloats(n, 9);
+        scores[where] = bad;
+        const float max = p.max(scores.data(), n);
+        const float sum = p.exp_and_sum(scores.data(), n, max);
+        d.True(!(std::isfinite(sum) && sum > 0),
+               StrCat(bad, " at ", where, " of ", n, " gives sum ", sum));
+      }
+    }
+  }
+  return d.Report();
+}
+
+std::string CheckScale(const Primitives& p) {
+  Differences d;
+  for (const int n : kRaggedLengths) {
+    auto a = RandomFloats(n, 10);
+    auto b = a;
+    p.scale(a.data(), n, 0.3f);
+    for (float& v : b) v *= 0.3f;
+    d.Same(a, b, StrCat("n ", n));
+  }
+  return d.Report();
+}
+
+std::string CheckSiluMul(const Primitives& p) {
+  Differences d;
+  for (const int n : kRaggedLengths) {
+    for (const float spread : {1.0f, 30.0f, 200.0f}) {
+      const auto gate = RandomFloats(n, 11, spread);
+      const auto up = RandomFloats(n, 12);
+      std::vector<float> out(n);
+      p.silu_mul(gate.data(), up.data(), n, out.data());
+      for (int i = 0; i < n; ++i) {
+        d.Same(out[i], gate[i] / (1.0f + Exp(-gate[i])) * up[i],
+               StrCat("silu(", gate[i], ")"));
+      }
+    }
+  }
+  return d.Report();
+}
+
+/// Values as bytes of a weight matrix; 16-bit types take the upper half of the
+/// bits (for f16 that is another, but finite, number).
+std::vector<std::byte> StoreAs(WeightType type, std::span<const float> values) {
+  std::vector<std::byte> bytes;
+  for (const float value : values) {
+    auto bits = std::bit_cast<std::uint32_t>(value);
+    if (type != WeightType::kF32) bits >>= 16;
+    if (type == WeightType::kF16) bits &= 0xBBFF;
+    const auto* p = reinterpret_cast<const std::byte*>(&bits);
+    bytes.insert(bytes.end(), p, p + (type == WeightType::kF32 ? 4 : 2));
+  }
+  return bytes;
+}
+
+std::string CheckMatmul(const Primitives& p) {
+  Differences d;
+  for (const WeightType type :
+       {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) {
+    for (const int cols : {1, 15, 16, 48, 50, 128, 129}) {
+      for (const int tokens : {1, 2, 3, 4, 7, 32, 33}) {
+        constexpr int kRows = 7;
+        const auto bytes =
+            StoreAs(type, RandomFloats(std::size_t(kRows) * cols, 13));
+        std::vector<float> wide(std::size_t(kRows) * cols);
+        for (std::size_t i = 0; i < wide.size(); ++i) {
+          const std::byte* at = bytes.data() + i * bytes.size() / wide.size();
+          std::uint16_t half = 0;
+          std::memcpy(&half, at, 2);
+          if (type == WeightType::kF32) std::memcpy(&wide[i], at, 4);
+          if (type == WeightType::kF16) wide[i] = ToFloat(Float16{half});
+          if (type == WeightType::kBF16) wide[i] = ToFloat(BFloat16{half});
+        }
+        const WeightMatrix w{bytes.data(), type, kRows, cols};
+        const auto x = RandomFloats(std::size_t(tokens) * cols, 14);
+        const TokenRows in{x.data(), tokens, cols, cols};
+        std::vector<float> out(std::size_t(tokens) * kRows, -7);
+        p.matmul(in, w, 0, 3, out.data(), kRows);
+        p.matmul(in, w, 3, kRows, out.data(), kRows);
+        for (int t = 0; t < tokens; ++t) {
+          for (int r = 0; r < kRows; ++r) {
+            d.Same(out[t * kRows + r],
+                   Scalar().dot(&wide[r * cols], &x[t * cols], cols),
+                   StrCat("cols ", cols, ", token ", t, ", row ", r));
+          }
+        }
+      }
+    }
+  }
+  // A 16-bit weight is widened exactly: every finite pattern.
+  for (const WeightType type : {WeightType::kF16, WeightType::kBF16}) {
+    for (unsigned pattern = 0; pattern < 0x10000; ++pattern) {
+      const auto half = static_cast<std::uint16_t>(pattern);
+      const float exact = type == WeightType::kF16 ? ToFloat(Float16{half})
+                                                   : ToFloat(BFloat16{half});
+      if (!std::isfinite(exact)) continue;
+      std::uint16_t row[16] = {};
+      float x[16] = {};
+      row[pattern % 16] = half;
+      x[pattern % 16] = 1;
+      float out = 0;
+      p.matmul({x, 1, 16, 16}, {row, type, 1, 16}, 0, 1, &out, 1);
+      d.True(out == exact, StrCat("pattern ", pattern, " reads as ", out));
+    }
+  }
+  return d.Report();
+}
+
+class PrimitivesTest : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!CpuHas(GetParam())) {
+      KVLAB_SKIP_OR_FAIL(std::string(IsaName(GetParam())),
+                         "this CPU does not have it");
+    }
+  }
+  const Primitives& isa() const { return PrimitivesFor(GetParam()); }
+};
+
+TEST_P(PrimitivesTest, IsTheTableItSays) { EXPECT_EQ(isa().isa, GetParam()); }
+TEST_P(PrimitivesTest, Dot) { EXPECT_EQ(CheckDot(isa()), ""); }
+TEST_P(PrimitivesTest, DotKeys) { EXPECT_EQ(CheckDotKeys(isa()), ""); }
+TEST_P(PrimitivesTest, AccumulateValues) {
+  EXPECT_EQ(CheckAccumulateValues(isa()), "");
+}
+TEST_P(PrimitivesTest, Max) { EXPECT_EQ(CheckMax(isa()), ""); }
+TEST_P(PrimitivesTest, ExpAndSum) { EXPECT_EQ(CheckExpAndSum(isa()), ""); }
+TEST_P(PrimitivesTest, Scale) { EXPECT_EQ(CheckScale(isa()), ""); }
+TEST_P(PrimitivesTest, SiluMul) { EXPECT_EQ(CheckSiluMul(isa()), ""); }
+TEST_P(PrimitivesTest, Matmul) { EXPECT_EQ(CheckMatmul(isa()), ""); }
+
+/// Proven active: each check sees a slightly wrong primitive in its slot. The
+/// wrong ones are the mistakes that are easy to make.
+TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
+  static const Primitives* right;
+  right = &isa();
+  Primitives wrong = *right;
+
+  wrong.dot = [](const float* a, const float* b, std::int64_t n) {
+    float sum = 0;  // one lane instead of 16
+    for (std::int64_t i = 0; i < n; ++i) sum = std::fma(a[i], b[i], sum);
+    return sum;
+  };
+  EXPECT_NE(CheckDot(wrong), "");
+  wrong.dot_keys = [](const float* q, const float* k, int tokens, int stride,
+                      float scale, float* scores) {  // scaled before, not after
+    std::vector<float> scaled(q, q + stride);
+    for (float& x : scaled) x *= scale;
+    right->dot_keys(scaled.data(), k, tokens, stride, 1.0f, scores);
+  };
+  EXPECT_NE(CheckDotKeys(wrong), "");
+  wrong.accumulate_values = [](const float* w, const float* v, int tokens,
+                               int stride, float* acc) {  // last token first
+    for (int t = tokens - 1; t >= 0; --t) {
+      right->accumulate_values(w + t, v + t * stride, 1, stride, acc);
+    }
+  };
+  EXPECT_NE(CheckAccumulateValues(wrong), "");
+  wrong.max = [](const float* x, int n) {  // forgets the ragged tail
+    return right->max(x, n < kLanes ? n : n / kLanes * kLanes);
+  };
+  EXPECT_NE(CheckMax(wrong), "");
+  wrong.exp_and_sum = [](float* x, int n, float max) {  // libm's exp
+    float sum = 0;
+    for (int t = 0; t < n; ++t) sum += x[t] = std::exp(x[t] - max);
+    return sum;
+  };
+  EXPECT_NE(CheckExpAndSum(wrong), "");
+  wrong.scale = [](float* x, int n, float factor) {  // n rounded down
+    right->scale(x, n / 8 * 8, factor);
+  };
+  EXPECT_NE(CheckScale(wrong), "");
+  wrong.silu_mul = [](const float* gate, const float* up, std::int64_t n,
+                      float* out) {  // another order of the two products
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = gate[i] * up[i] / (1.0f + Exp(-gate[i]));
+    }
+  };
+  EXPECT_NE(CheckSiluMul(wrong), "");
+  wrong.matmul = [](const TokenRows& x, const WeightMatrix& w,
+                    std::int64_t first, std::int64_t last, float* out,
+                    std::int64_t out_stride) {  // drops the last column
+    TokenRows shorter = x;
+    if (x.cols > 16) --shorter.cols;
+    right->matmul(shorter, w, first, last, out, out_stride);
+  };
+  EXPECT_NE(CheckMatmul(wrong), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, PrimitivesTest,
+                         testing::ValuesIn(BuiltIsas().begin(),
+                                           BuiltIsas().end()),
+                         [](const auto& test) {
+                           return std::string(IsaName(test.param));
+                         });
+
+TEST(ParseIsa, KnowsNamesAndNeverFallsBack) {
+  EXPECT_EQ(ParseIsa("scalar"), Isa::kScalar);
+  try {
+    ParseIsa("sse9");
+    FAIL() << "accepted sse9";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), kExitUsage);
+    EXPECT_NE(std::string(error.what()).find("known are scalar, avx2"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_TRUE(CpuHas(BestIsa()));
+  EXPECT_EQ(PrimitivesFor(BestIsa()).isa, BestIsa());
+}
+
+}  // namespace
+}  // namespace kvlab
