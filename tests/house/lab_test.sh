@@ -217,11 +217,12 @@ with() {
   code=0
   (
     cd "$home/elsewhere"
+    unset CXX DEBIAN_FRONTEND KVLAB_JOBS KVLAB_WERROR KVLAB_REQUIRE \
+      KVLAB_TOKENIZERS KVLAB_VECTORS
     while IFS= read -r setting; do
       export "${setting?}"
     done <"$home/settings"
     export PATH="$BIN" BIN STATE CALLS STUBS="$stubs"
-    unset CXX
     exec "$lab_folder/lab" "$@"
   ) >"$home/out" 2>"$home/err" <"$home/in" || code=$?
 }
@@ -440,6 +441,35 @@ lab run
 code_is 1
 says 'still missing: compiler'
 says 'found: c++ (stub) 12.2.0'
+
+test_name='a folder configured by hand is kept'
+full_machine
+mkdir -p "$lab_folder/build/release"
+: >"$lab_folder/build/release/build.ninja"
+echo "CMAKE_HOME_DIRECTORY:INTERNAL=$lab_folder" \
+  >"$lab_folder/build/release/CMakeCache.txt"
+lab run
+code_is 0
+called '--preset release'
+not_called '--fresh'
+rm "$lab_folder/build/release/.configured"
+echo 'CMAKE_HOME_DIRECTORY:INTERNAL=/elsewhere' \
+  >"$lab_folder/build/release/CMakeCache.txt"
+: >"$CALLS"
+lab run
+called '--fresh'
+
+test_name='another compiler starts anew'
+full_machine
+lab run
+cp "$BIN/c++" "$BIN/other"
+: >"$CALLS"
+with CXX=other -- run
+code_is 0
+called 'cmake CXX=other --preset release -DKVLAB_WERROR=OFF --fresh'
+: >"$CALLS"
+with CXX=other -- run
+not_called '--preset'
 
 test_name='only a compiler of another name'
 full_machine
