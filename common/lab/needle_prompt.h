@@ -18,8 +18,8 @@ struct NeedleOptions {
   double depth = 0.5;  ///< where the needle stands: 0 first, 1 last
   std::uint64_t seed = 1;
   std::string needle = "Zara's favorite food is ramen.";
-  std::string question;            ///< empty: the one that fits the needle
-  std::vector<std::string> facts;  ///< the student's own, among the filler
+  std::string question = {};            ///< empty: the one that fits the needle
+  std::vector<std::string> facts = {};  ///< the student's own, among the filler
 };
 
 /// A prompt ready to run.

@@ -67,6 +67,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
                     ->type_name("X"));
   needle_option(
       app.add_option("--seed", o.needle.seed, "Which filler facts are drawn")
+          ->check(CLI::NonNegativeNumber)
           ->capture_default_str()
           ->type_name("N"));
   needle_option(

@@ -1,0 +1,172 @@
+#include "common/lab/needle_prompt.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "common/base/error.h"
+#include "common/lab/cli.h"
+#include "common/loader/chat.h"
+#include "tests/require.h"
+
+namespace kvlab {
+namespace {
+
+class NeedlePromptTest : public testing::Test {
+ protected:
+  NeedlePrompt Build(const NeedleOptions& options) {
+    return BuildNeedlePrompt(options, book_, tokenizer_, Render);
+  }
+  static std::string Render(const std::string& facts,
+                            const std::string& question) {
+    const ChatMessage user{.role = "user", .content = facts + "\n" + question};
+    return ChatTemplate(ChatStyle::kChatMl).Render({&user, 1}, false);
+  }
+  std::string ErrorOf(const NeedleOptions& options) {
+    try {
+      Build(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), kExitUsage);
+      return error.what();
+    }
+    return "no error";
+  }
+
+  FactBook book_ = FactBook::LoadShipped();
+  Tokenizer tokenizer_ =
+      Tokenizer::Load(LabModelDirectory() / "tokenizer.json");
+};
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// The sentences between the chat markers, the question left out.
+std::vector<std::string> Sentences(const NeedlePrompt& prompt) {
+  const std::size_t begin = prompt.text.find('\n') + 1;
+  const std::size_t end = prompt.text.rfind("\n" + prompt.question);
+  std::istringstream text(prompt.text.substr(begin, end - begin));
+  std::vector<std::string> sentences;
+  for (std::string word, sentence; text >> word;) {
+    sentence += (sentence.empty() ? "" : " ") + word;
+    if (sentence.back() != '.') continue;
+    sentences.push_back(sentence);
+    sentence.clear();
+  }
+  return sentences;
+}
+
+TEST_F(NeedlePromptTest, HasExactlyTheAskedLength) {
+  for (const int context : {64, 100, 101, 102, 103, 255, 256, 1000, 2061}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      const NeedlePrompt prompt = Build({.context = context, .seed = seed});
+      EXPECT_EQ(std::ssize(prompt.tokens), context);
+      EXPECT_EQ(prompt.tokens, tokenizer_.Encode(prompt.text));
+      EXPECT_EQ(prompt.expected, "ramen");
+      EXPECT_EQ(prompt.question, "What is Zara's favorite food?");
+    }
+  }
+  EXPECT_EQ(Build({.context = 8000}).tokens.size(), 8000u);
+}
+
+TEST_F(NeedlePromptTest, NeedleStandsAtItsDepthOnceAmongDifferentFacts) {
+  for (const double depth : {0.0, 0.05, 0.5, 0.95, 1.0}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const auto sentences = Sentences(Build({.depth = depth, .seed = seed}));
+      ASSERT_GT(sentences.size(), 150u);
+      const std::set<std::string> different(sentences.begin(), sentences.end());
+      EXPECT_EQ(different.size(), sentences.size());
+      const auto at =
+          std::ranges::find(sentences, "Zara's favorite food is ramen.");
+      ASSERT_NE(at, sentences.end());
+      const double share =
+          double(at - sentences.begin()) / double(sentences.size() - 1);
+      EXPECT_NEAR(share, depth, 0.03) << "seed " << seed;
+      for (const std::string& sentence : sentences) {
+        if (sentence == *at) continue;
+        EXPECT_FALSE(ContainsWord(sentence, "ramen")) << sentence;
+        EXPECT_FALSE(Has(sentence, "Zara's favorite food")) << sentence;
+      }
+    }
+  }
+}
+
+TEST_F(NeedlePromptTest, SameOptionsGiveTheSamePromptOthersDoNot) {
+  EXPECT_EQ(Build({}).tokens, Build({}).tokens);
+  EXPECT_NE(Build({.seed = 1}).tokens, Build({.seed = 2}).tokens);
+  EXPECT_NE(Build({.depth = 0.5}).tokens, Build({.depth = 0.6}).tokens);
+  EXPECT_NO_THROW(Build({.seed = ~std::uint64_t{0}}));
+}
+
+TEST_F(NeedlePromptTest, AnyNeedleOfAKnownWordingBringsItsQuestion) {
+  const auto prompt = [&](const std::string& needle) {
+    return Build({.context = 256, .needle = needle});
+  };
+  EXPECT_EQ(prompt("O'Brien's favorite food is phở bò.").expected, "phở bò");
+  EXPECT_EQ(prompt("O'Brien's favorite food is x.").question,
+            "What is O'Brien's favorite food?");
+  EXPECT_EQ(prompt("Anna-Lena works as an architect.").expected, "architect");
+  EXPECT_EQ(prompt("Anna-Lena works as an architect.").question,
+            "What is Anna-Lena's job?");
+  EXPECT_EQ(prompt("Nguyen lives in Hanoi.").question,
+            "Where does Nguyen live?");
+  EXPECT_TRUE(
+      Has(prompt("Nguyen lives in Hanoi.").text, "Nguyen lives in Hanoi."));
+}
+
+TEST_F(NeedlePromptTest, AnyNeedleAtAllWithItsOwnQuestion) {
+  const NeedlePrompt prompt = Build({.context = 256,
+                                     .needle = "The secret word is xyzzy!",
+                                     .question = "What is the secret word?"});
+  EXPECT_EQ(prompt.expected, "xyzzy");
+  EXPECT_TRUE(Has(prompt.text, "The secret word is xyzzy!"));
+  EXPECT_TRUE(Has(prompt.text, "\nWhat is the secret word?"));
+  const std::string error = ErrorOf({.needle = "The secret word is xyzzy."});
+  EXPECT_TRUE(Has(error, "add --question")) << error;
+  EXPECT_TRUE(Has(ErrorOf({.needle = ""}), "expected a sentence"));
+  EXPECT_TRUE(Has(ErrorOf({.needle = " . "}), "expected a sentence"));
+}
+
+TEST_F(NeedlePromptTest, HoldsTheStudentsOwnFacts) {
+  const NeedlePrompt prompt =
+      Build({.context = 300,
+             .facts = {"Zyphira lives in Oslo.", "Leo's horse is pink."}});
+  EXPECT_EQ(prompt.tokens.size(), 300u);
+  EXPECT_TRUE(Has(prompt.text, "Zyphira lives in Oslo."));
+  EXPECT_TRUE(Has(prompt.text, "Leo's horse is pink."));
+}
+
+TEST_F(NeedlePromptTest, TooShortAContextIsToldTheShortest) {
+  const std::string error = ErrorOf({.context = 5});
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(error, match, std::regex("take (\\d+) tokens")))
+      << error;
+  const int shortest = std::stoi(match[1]);
+  EXPECT_EQ(std::ssize(Build({.context = shortest}).tokens), shortest);
+  EXPECT_NE(ErrorOf({.context = shortest - 1}), "no error");
+}
+
+TEST_F(NeedlePromptTest, RefusesADepthOutsideItsRange) {
+  for (const double depth : {-0.1, 1.1, std::nan("")}) {
+    EXPECT_TRUE(Has(ErrorOf({.depth = depth}), "--depth")) << depth;
+  }
+}
+
+TEST(ContainsWord, WholeWordsInAnyCase) {
+  EXPECT_TRUE(ContainsWord("Her food is Ramen.", "ramen"));
+  EXPECT_TRUE(ContainsWord("ramen", "RAMEN"));
+  EXPECT_TRUE(ContainsWord("a lime pie, please", "lime pie"));
+  EXPECT_FALSE(ContainsWord("ramens", "ramen"));
+  EXPECT_FALSE(ContainsWord("tramen", "ramen"));
+  EXPECT_FALSE(ContainsWord("ramené", "ramen"));
+  EXPECT_TRUE(ContainsWord("ramens ramen", "ramen"));
+  EXPECT_FALSE(ContainsWord("The Leo as is is", "ramen"));
+  EXPECT_FALSE(ContainsWord("anything", ""));
+}
+
+}  // namespace
+}  // namespace kvlab

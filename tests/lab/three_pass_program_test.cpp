@@ -1,0 +1,215 @@
+// The program itself, with the model that ships: needle, report, dump, errors.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/lab/cli.h"
+#include "tests/loader/temp_dir.h"
+#include "tests/support/program.h"
+#include "tests/support/tensors.h"
+
+namespace kvlab {
+namespace {
+
+class ThreePassProgram : public testing::Test {
+ protected:
+  ProgramRun Lab(const std::string& arguments) {
+    return RunCommand(StrCat(Quoted(KVLAB_THREE_PASS), " ", arguments),
+                      dir_.path());
+  }
+  std::string File(const std::string& name) {
+    return Quoted((dir_ / name).string());
+  }
+  std::string Bytes(const std::string& name) { return ReadFile(dir_ / name); }
+  /// Names in the folder beside the captured outputs.
+  std::vector<std::string> Left() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path())) {
+      const std::string name = entry.path().filename().string();
+      if (name != "out" && name != "err") names.push_back(name);
+    }
+    return names;
+  }
+  TempDir dir_;
+};
+
+TEST_F(ThreePassProgram, AnswersTheNeedleQuestion) {
+  const ProgramRun run = Lab("");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(run.err, "");  // no progress on a pipe
+  EXPECT_TRUE(
+      Has(run.out, "answer              Zara's favorite food is ramen.\n"))
+      << run.out;
+  EXPECT_TRUE(Has(run.out, "needle found        YES (looked for \"ramen\")"));
+  EXPECT_TRUE(Has(run.out, "prompt              2061 tokens"));
+}
+
+TEST_F(ThreePassProgram, ReportsJson) {
+  const ProgramRun run = Lab(
+      "--context 256 --seed 3 --depth 0.25 --threads 2 --isa scalar --json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto json = nlohmann::json::parse(run.out);
+  EXPECT_EQ(json["program"], "day09_three_pass");
+  EXPECT_EQ(json["stage"], "three_pass");
+  EXPECT_EQ(json["model"], "lab_model");
+  EXPECT_EQ(json["seed"], 3);
+  EXPECT_EQ(json["context"], 256);
+  EXPECT_EQ(json["depth"], 0.25);
+  EXPECT_EQ(json["needle"]["expected"], "ramen");
+  EXPECT_EQ(json["needle"]["found"], true);
+  EXPECT_EQ(json["output"], "Zara's favorite food is ramen.");
+  EXPECT_EQ(json["tokens"]["prompt"], 256);
+  const int generated = json["tokens"]["generated"];
+  EXPECT_GT(json["prefill_s"].get<double>(), 0);
+  EXPECT_GT(json["decode"]["attention_ms"].get<double>(), 0);
+  EXPECT_GT(json["decode"]["total_ms"].get<double>(),
+            json["decode"]["attention_ms"].get<double>());
+  EXPECT_TRUE(json["decode"]["select_ms"].is_null());
+  EXPECT_EQ(json["kv"]["format"], "f32");
+  // K and V, 3 layers, 2 KV heads, head_dim 128, 4 bytes; the prompt and the
+  // answer's tokens.
+  EXPECT_EQ(json["kv"]["bytes"], 2 * 3 * 2 * 128 * 4 * (256 + generated));
+  EXPECT_TRUE(json["tile"].is_null());
+  EXPECT_EQ(json["isa"], "scalar");
+  EXPECT_EQ(json["threads"], 2);
+  EXPECT_TRUE(json["sparse"].is_null());
+  EXPECT_TRUE(json.contains("version"));
+}
+
+TEST_F(ThreePassProgram, DumpsTheSameBytesWhateverTheMachineDoes) {
+  const std::string common = "--context 300 --max-tokens 5 --dump ";
+  ASSERT_EQ(Lab(common + File("a") + " --threads 1 --isa scalar").exit_code, 0);
+  ASSERT_EQ(
+      Lab(common + File("b") + " --threads 3 --prefill-chunk 7").exit_code, 0);
+  EXPECT_EQ(Bytes("a"), Bytes("b"));
+  ASSERT_EQ(Lab(common + File("c") + " --seed 2").exit_code, 0);
+  EXPECT_NE(Bytes("a"), Bytes("c"));
+
+  const SafetensorsFile dump = SafetensorsFile::Open(dir_ / "a");
+  EXPECT_EQ(dump.metadata().at("stage"), "three_pass");
+  EXPECT_EQ(dump.metadata().at("not_materialised"), "");
+  using Shape = std::vector<std::uint64_t>;
+  EXPECT_EQ(dump.Find("attention")->shape, (Shape{4, 3, 4, 128}));
+  EXPECT_EQ(dump.Find("scores")->shape, (Shape{3, 4, 301}));
+  EXPECT_EQ(dump.Find("weights")->shape, (Shape{3, 4, 301}));
+  EXPECT_EQ(dump.Find("logits")->shape[0], 5u);
+  EXPECT_EQ(dump.Find("prompt_tokens")->shape, (Shape{300}));
+  EXPECT_EQ(dump.Find("tokens")->shape, (Shape{5}));
+  // Each token is the argmax of its row of logits.
+  const auto logits = Values<float>(dump, "logits");
+  const auto tokens = Values<std::int32_t>(dump, "tokens");
+  const std::size_t vocab = logits.size() / 5;
+  for (std::size_t i = 0; i < 5; ++i) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i * vocab);
+    EXPECT_EQ(
+        std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row,
+        tokens[i]);
+  }
+}
+
+TEST_F(ThreePassProgram, RunsAPromptOfTheUsersOwn) {
+  const ProgramRun direct =
+      Lab("--prompt 'Hello there.' --max-tokens 3 --json");
+  ASSERT_EQ(direct.exit_code, 0) << direct.err;
+  const auto json = nlohmann::json::parse(direct.out);
+  EXPECT_TRUE(json["needle"].is_null());
+  EXPECT_TRUE(json["context"].is_null());
+  WriteFile(dir_ / "prompt", "Hello there.");
+  const ProgramRun file =
+      Lab("--prompt-file " + File("prompt") + " --max-tokens 3 --json");
+  EXPECT_EQ(nlohmann::json::parse(file.out)["output"], json["output"]);
+  // Without the template there are fewer tokens.
+  const ProgramRun raw =
+      Lab("--raw --prompt 'Hello there.' --max-tokens 3 --json");
+  EXPECT_LT(nlohmann::json::parse(raw.out)["tokens"]["prompt"],
+            json["tokens"]["prompt"]);
+}
+
+TEST_F(ThreePassProgram, MaxTokensAndIgnoreEos) {
+  const ProgramRun run =
+      Lab("--context 256 --max-tokens 12 --ignore-eos --json");
+  EXPECT_EQ(nlohmann::json::parse(run.out)["tokens"]["generated"], 12);
+  const ProgramRun one = Lab("--context 256 --max-tokens 1 --json");
+  const auto json = nlohmann::json::parse(one.out);
+  EXPECT_EQ(json["tokens"]["generated"], 1);
+  EXPECT_TRUE(json["decode"]["total_ms"].is_null());
+  const ProgramRun cut = Lab("--context 256 --max-tokens 2");
+  EXPECT_TRUE(Has(cut.out, "2 tokens, stopped by --max-tokens"));
+  EXPECT_TRUE(Has(cut.out, "needle found        NO"));  // a result
+  EXPECT_EQ(cut.exit_code, 0);
+}
+
+TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
+  const auto fails = [&](const std::string& arguments, int exit_code,
+                         const std::string& part) {
+    EXPECT_TRUE(
+        FailsWithOneLine(Lab(arguments), exit_code, "day09_three_pass", part))
+        << arguments;
+  };
+  fails("--threads 0", 2, "--threads");
+  fails("--threads -1", 2, "--threads");
+  fails("--threads 99999999999", 2, "--threads");
+  fails("--threads two", 2, "--threads");
+  fails("--nonsense", 2, "--nonsense");
+  fails("stray", 2, "stray");
+  fails("--isa sse9", 2, "known are scalar");
+  fails("--context 0", 2, "--context");
+  fails("--context 10", 2, "tokens");
+  fails("--context 8193", 2, "positions for 8192 tokens");
+  fails("--context 8192", 2,
+        "has positions for 8192; shorten");  // no room to answer
+  fails("--depth 1.5", 2, "--depth");
+  fails("--depth nan", 2, "--depth");
+  fails("--seed -1", 2, "--seed");
+  fails("--max-tokens 0", 2, "--max-tokens");
+  fails("--prefill-chunk 0", 2, "--prefill-chunk");
+  fails("--raw --prompt ''", 2, "the prompt is empty");
+  fails("--prompt x --prompt-file y", 2, "excludes");
+  fails("--prompt x --context 100", 2, "excludes");
+  fails("--raw --thinking", 2, "excludes");
+  fails("--thinking", 2, "no switch for thinking");
+  fails("--tile 32", 2, "--tile");  // means nothing for this stage
+  fails("--needle 'The word is xyzzy.'", 2, "add --question");
+  fails("--model /nonexistent", 1, "/nonexistent");
+  fails("--model " + File("out"), 1, "out");  // a file
+  fails("--prompt-file /nonexistent", 1, "/nonexistent");
+  fails("--prompt $(printf '\\377')", 1, "UTF-8");
+  fails("--dump /nonexistent/x", 1, "/nonexistent/x");
+  fails("--dump " + Quoted(dir_.path().string()), 1, "");
+  EXPECT_EQ(Left(), std::vector<std::string>());
+}
+
+TEST_F(ThreePassProgram, WarnsBeyondTheTrainedContext) {
+  const ProgramRun run = Lab("--context 4200 --max-tokens 1");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_TRUE(Has(run.err,
+                  "warning: the prompt has 4200 tokens, but the model "
+                  "was trained on at most"))
+      << run.err;
+}
+
+/// Ctrl-C in prefill and while decoding: 130, no dump, no temporary file.
+TEST_F(ThreePassProgram, CtrlCLeavesNothingBehind) {
+  for (const char* arguments :
+       {"--isa scalar --threads 1 --context 8000",
+        "--context 100 --max-tokens 8000 --ignore-eos"}) {
+    const ProgramRun run =
+        RunCommand(StrCat("timeout --signal INT 0.5 ", Quoted(KVLAB_THREE_PASS),
+                          " ", arguments, " --json --dump ", File("dump"),
+                          "; code=$?; [ $code = 124 ] && code=0; exit $code"),
+                   dir_.path());
+    EXPECT_TRUE(FailsWithOneLine(run, 0, "day09_three_pass", "interrupted"))
+        << arguments;
+    EXPECT_EQ(Left(), std::vector<std::string>()) << arguments;
+  }
+  // timeout reports 124 for the program; what itself says is 130.
+  const ProgramRun code = RunCommand(
+      StrCat(Quoted(KVLAB_THREE_PASS),
+             " --isa scalar --threads 1 --context 8000 --json & pid=$!; "
+             "sleep 0.5; kill -INT $pid; wait $pid"),
+      dir_.path());
+  EXPECT_EQ(code.exit_code, 130) << code.err;
+}
+
+}  // namespace
+}  // namespace kvlab
