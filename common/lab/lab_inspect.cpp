@@ -368,9 +368,10 @@ ProgramBody Setup(CLI::App& app) {
     return app.add_subcommand(name, help);
   };
   const auto add_directory = [&](CLI::App* command) {
-    command->add_option("DIR", options->directory,
-                        "A Hugging Face model directory (default: the lab "
-                        "model)");
+    command
+        ->add_option("DIR", options->directory,
+                     "A Hugging Face model directory (default: the lab model)")
+        ->type_name("");
   };
   const auto add_json = [&](CLI::App* command) {
     command->add_flag("--json", options->json, "One JSON object for machines");
@@ -381,19 +382,24 @@ ProgramBody Setup(CLI::App& app) {
   add_directory(model);
 
   CLI::App* tensors = add("tensors", "What is in a safetensors file");
-  tensors->add_option("FILE", options->file, "The file")->required();
+  tensors->add_option("FILE", options->file, "The file")
+      ->type_name("")
+      ->required();
 
   CLI::App* tokens = add("tokens", "The tokens of a text");
   add_directory(tokens);
   tokens
       ->add_option("--text-file", options->file,
                    "The text, UTF-8 (- for standard input)")
+      ->type_name("FILE")
       ->required();
   add_json(tokens);
 
   CLI::App* decode = add("decode", "The text of tokens");
   add_directory(decode);
-  decode->add_option("--ids", options->ids, "Token ids: 1,2,3")->required();
+  decode->add_option("--ids", options->ids, "Token ids: 1,2,3")
+      ->type_name("LIST")
+      ->required();
 
   CLI::App* chat =
       add("chat", "The prompt that a conversation becomes, up to the answer");
@@ -401,6 +407,7 @@ ProgramBody Setup(CLI::App& app) {
   chat->add_option("--messages", options->file,
                    "JSON: [{\"role\": \"user\", \"content\": \"Hi\"}, ...] (- "
                    "for standard input)")
+      ->type_name("FILE")
       ->required();
   chat->add_flag("--no-thinking", options->no_thinking,
                  "Qwen3: begin the answer after an empty <think> block");
