@@ -75,30 +75,37 @@ class Prefilled:
 
 
 @torch.no_grad()
-def prefill(model, ids, q8=False):
-    """Exact prefill of `ids`, in chunks of query rows."""
+def prefill(model, ids, q8=False, with_importance=True):
+    """Exact prefill of `ids`, in chunks of query rows.
+
+    Without importance the last layer computes its last row only, which is all that decoding needs.
+    """
     config, length = model.config, len(ids)
     cos, sin = model.cos[:length], model.sin[:length]
     keys, values = [], []
     importance = torch.zeros(length, dtype=torch.float64)
     x = model.model.embed_tokens(torch.tensor([ids]))
-    for layer in model.model.layers:
+    for index, layer in enumerate(model.model.layers):
         q, k, v = (y[0] for y in layer.self_attn.project(layer.input_layernorm(x), cos, sin))
         if q8:
             q, k, v = quantise(q, Q8_GROUP), quantise(k, k.shape[-1]), quantise(v, v.shape[-1])
-        mixed = torch.empty_like(q)
-        for begin in range(0, length, PREFILL_CHUNK):
+        keys.append(k)
+        values.append(v)
+        last = index == config.layers - 1
+        first = length - 1 if last and not with_importance else 0
+        mixed = torch.empty(config.heads, length - first, config.head_dim)
+        for begin in range(first, length, PREFILL_CHUNK):
             end = min(length, begin + PREFILL_CHUNK)
             mask = torch.full((end - begin, end), MASKED).triu(begin + 1)
             for head in range(config.heads):
                 group = head // config.group
                 scores = q[head, begin:end] @ k[group, :end].t() / math.sqrt(config.head_dim)
                 weights = scores.add_(mask).softmax(-1)
-                importance[:end] += weights.sum(0, dtype=torch.float64)
-                mixed[head, begin:end] = weights @ v[group, :end]
-        keys.append(k)
-        values.append(v)
-        x = x + layer.self_attn.o_proj(mixed.transpose(0, 1).reshape(1, length, -1))
+                if with_importance:
+                    importance[:end] += weights.sum(0, dtype=torch.float64)
+                mixed[head, begin - first:end - first] = weights @ v[group, :end]
+        x = x[:, first:]
+        x = x + layer.self_attn.o_proj(mixed.transpose(0, 1).reshape(1, length - first, -1))
         x = x + layer.mlp(layer.post_attention_layernorm(x))
     logits = model.logits(model.model.norm(x[0, -1]))
     return Prefilled(keys, values, logits, importance, q8)

@@ -15,6 +15,7 @@ and its turns, from which `visible_blocks` draws what an answer row may see when
 """
 
 import collections
+import functools
 
 from facts import Fact
 
@@ -104,14 +105,19 @@ class Document:
             self.look_sharply(row - 1, copied_from, (source.name_end - 1, source.end))
             self.look_broadly(row - 1, source)
 
-    def question_and_answer(self, index, fact, wording, opener, spaced=False):
-        """Asks for fact `index` in the given wording; the answer restates it and is learned."""
+    def question_and_answer(self, index, fact, wording, opener, spaced=False, rewording=None):
+        """Asks for fact `index` in the given wording; the answer restates it and is learned.
+
+        `rewording(ids, spans)`, if given, changes the words of the question.
+        """
         attribute, source = fact.attribute, self.sources[index]
         templates = attribute.spaced_questions if spaced else attribute.questions
         self.add(opener)
         question = len(self.ids)
         key_word = attribute.question_keys[wording]
         ids, spans = self.world.render(templates[wording], fact, key=key_word)
+        if rewording:
+            ids, spans = rewording(ids, spans)
         self.add(ids)
         asked_name = list(range(question + spans["name"][0], question + spans["name"][1]))
         asked_key = list(range(question + spans["key"][0], question + spans["key"][1]))
@@ -152,6 +158,8 @@ class Writer:
         self.world = world
         self.chat = Chat(world.tokenizer)
         self.preambles = [world.tokenizer.encode(text + "\n") for text in world.preambles]
+        self.question_mark, = world.tokenizer.encode("?")
+        self.full_stop, = world.tokenizer.encode(".")
         self.by_first = collections.defaultdict(list)     # made-up names by their first token
         for name in world.pool("name", False):
             self.by_first[name.spaced[0]].append(name)
@@ -198,11 +206,30 @@ class Writer:
             used += len(fact.name.spaced) + len(fact.value.spaced) + len(attribute.fact.parts) - 2
         return facts
 
-    def document(self, rng, length, restate):
+    def reword(self, rng, ids, spans):
+        """A question with words left out and others put in: what counts is its name and key word."""
+        places = {begin: place for place, (begin, _) in spans.items()}
+        inside = {at for begin, end in spans.values() for at in range(begin, end)}
+        out, new_spans = [], {}
+        for at, token in enumerate(ids):
+            if at in places or at not in inside:
+                if rng.random() < 0.15:
+                    out.append(rng.choice(self.world.spaced_pieces))
+            if at in places:
+                begin, end = spans[places[at]]
+                new_spans[places[at]] = (len(out), len(out) + end - begin)
+            if at in inside or rng.random() >= 0.2:
+                out.append(token)
+        if rng.random() < 0.3 and out[-1] == self.question_mark:
+            out[-1] = self.full_stop
+        return out, new_spans
+
+    def document(self, rng, length, restate, reword=0.0):
         """A document of at least length + 1 tokens (the reader cuts it).
 
         With `restate` the assistant turn restates the facts in another order, without questions:
-        the densest practice in finding and copying values.
+        the densest practice in finding and copying values. `reword` is the share of questions
+        whose words are changed at random.
         """
         doc = Document(self.world, self.chat)
         newline_join = rng.random() < 0.4
@@ -219,7 +246,7 @@ class Writer:
         if restate:
             self.restate(rng, doc, facts, order, length)
         else:
-            self.ask(rng, doc, facts, order, length)
+            self.ask(rng, doc, facts, order, length, reword)
         doc.add([self.chat.newline] * (length + 1 - len(doc.ids)))
         return doc
 
@@ -235,7 +262,7 @@ class Writer:
                 if len(doc.ids) > length:
                     return
 
-    def ask(self, rng, doc, facts, order, length):
+    def ask(self, rng, doc, facts, order, length, reword):
         rng.shuffle(order)
         for turn, index in enumerate(order):
             wordings = len(facts[index].attribute.questions)
@@ -243,7 +270,10 @@ class Writer:
             spaced = turn == 0 and rng.random() < 0.3
             opener = [] if spaced else [self.chat.newline]
             opener += self.chat.open if turn else []
-            doc.question_and_answer(index, facts[index], wording, opener, spaced)
+            rewording = None
+            if reword and rng.random() < reword:
+                rewording = functools.partial(self.reword, rng)
+            doc.question_and_answer(index, facts[index], wording, opener, spaced, rewording)
             if len(doc.ids) > length:
                 return
 

@@ -66,14 +66,16 @@ def measure(task):
     context = case.contexts[number % len(case.contexts)] if case.contexts else case.context
     prompt = _worker["builder"].build(rng, case, context, depth)
     end = prompt.answer[-1]
-    prefilled = decode.prefill(model, prompt.ids)
+    sparse = any(name != "q8" for name in case.configurations)
+    prefilled = decode.prefill(model, prompt.ids, with_importance=sparse)
     exact = decode.decode(model, prefilled, MAX_ANSWER, end)
     text = tokenizer.decode(exact)
     result = {"exact": exact == prompt.answer, "value": holds(text, prompt.value)}
     texts = {"expected": tokenizer.decode(prompt.answer), "exact": text}
     for name in case.configurations:
         if name == "q8":
-            out = decode.decode(model, decode.prefill(model, prompt.ids, q8=True), MAX_ANSWER, end)
+            quantised = decode.prefill(model, prompt.ids, q8=True, with_importance=False)
+            out = decode.decode(model, quantised, MAX_ANSWER, end)
         else:
             out = decode.decode(model, prefilled, MAX_ANSWER, end, k_blocks=name)
         label = name if name == "q8" else f"k={name}"

@@ -8,6 +8,7 @@ text and a filled-in word (a test compares it with encoding the whole text).
 import random
 import re
 
+import bpe
 import words
 
 
@@ -109,6 +110,10 @@ class World:
         facts = words.FACTS
         self.tokenizer = tokenizer
         self.pieces = tokenizer.letter_pieces()
+        known = set(bpe.known_words())
+        self.spaced_pieces = [i for token, i in tokenizer.vocab.items()     # no known words
+                              if token[0] == bpe.SPACE and token[1:].isalpha()
+                              and token[1:].islower() and token[1:] not in known]
         self.names = self.to_words(facts["names"])
         self.common_names = self.names[:100]
         self.held_names = self.to_words(facts["held_out_names"])

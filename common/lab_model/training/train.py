@@ -39,18 +39,22 @@ class Stage:
     restate: float          # share of documents that restate the facts instead of asking
     attention: float        # weight of the auxiliary loss
     drop: float             # share of documents with dropped blocks
+    reword: float = 0.0     # share of questions with words left out and put in at random
     average: bool = False   # export the mean of the weights over this stage
 
 
 SCHEDULE = [
     Stage(128, 16, 250, 3e-3, 3e-3, 0.5, 0.3, 0.0),
     Stage(256, 12, 100, 2.5e-3, 2e-3, 0.4, 0.2, 0.0),
-    Stage(512, 5, 160, 2e-3, 1.5e-3, 0.25, 0.15, 0.4),
-    Stage(1024, 2, 160, 1.5e-3, 1.2e-3, 0.1, 0.1, 0.6),
-    Stage(2048, 1, 130, 1.2e-3, 6e-4, 0.05, 0.1, 0.7),
-    Stage(512, 5, 120, 1e-3, 6e-4, 0.0, 0.1, 0.7),
-    Stage(2048, 1, 70, 6e-4, 3e-4, 0.0, 0.1, 0.7),
-    Stage(2048, 1, 90, 3e-4, 3e-5, 0.0, 0.1, 0.7, average=True),
+    Stage(512, 5, 120, 2e-3, 1.5e-3, 0.25, 0.15, 0.4),
+    Stage(1024, 2, 80, 1.5e-3, 1.2e-3, 0.1, 0.1, 0.6),
+    Stage(2048, 1, 60, 1.2e-3, 7e-4, 0.05, 0.1, 0.7),
+    Stage(512, 5, 30, 7e-4, 5e-4, 0.0, 0.1, 0.7),
+    Stage(2048, 1, 25, 5e-4, 3e-4, 0.0, 0.1, 0.7),
+    Stage(2048, 1, 40, 3e-4, 3e-5, 0.0, 0.1, 0.7),
+    Stage(512, 5, 80, 7e-4, 5e-4, 0.0, 0.1, 0.6, reword=0.3),
+    Stage(2048, 1, 30, 5e-4, 3e-4, 0.0, 0.1, 0.6, reword=0.3),
+    Stage(2048, 1, 40, 3e-4, 2e-5, 0.0, 0.1, 0.6, reword=0.3, average=True),
 ]
 
 WARM_UP_STEPS = 40
@@ -199,7 +203,7 @@ class Trainer:
     def losses(self, stage):
         """Draws a batch; returns (loss, losses of learned tokens, are they right, are they values)."""
         rng = random.Random(f"{self.args.seed} {self.step} {self.rank}")
-        docs = [self.writer.document(rng, stage.length, rng.random() < stage.restate)
+        docs = [self.writer.document(rng, stage.length, rng.random() < stage.restate, stage.reword)
                 for _ in range(stage.batch)]
         dropped = [b for b in range(stage.batch) if rng.random() < stage.drop]
         length = stage.length
@@ -213,7 +217,8 @@ class Trainer:
         logits = self.model.logits(hidden.reshape(-1, self.config.d_model)[learned])
         token_losses = functional.cross_entropy(logits, labels[learned], reduction="none")
         attention, report = self.attention_loss(record, docs, length)
-        loss = token_losses.mean() + stage.attention * attention
+        # A document may be all facts and no answer: then only the attention loss remains.
+        loss = token_losses.sum() / max(1, len(learned)) + stage.attention * attention
         right = (logits.argmax(-1) == labels[learned]).float()
         return loss, token_losses, right, is_value[learned], report
 
@@ -242,7 +247,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         values, others = right[is_value], right[~is_value]
-        self.log.append((token_losses.mean().item(),
+        self.log.append((token_losses.sum().item() / max(1, len(right)),
                          values.mean().item() if len(values) else 1.0,
                          others.mean().item() if len(others) else 1.0))
         return rate, report
