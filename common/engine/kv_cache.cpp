@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <string>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace kvlab {
 namespace {
@@ -36,20 +36,6 @@ std::int64_t FirstNonFinite(std::span<const float> x) {
 }
 
 }  // namespace
-
-std::string HumanBytes(std::int64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  int unit = 0;
-  while (value >= 1024 && unit < 5) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[40];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value,
-                kUnits[unit]);
-  return text;
-}
 
 int KvCacheShape::stride() const {
   const int multiple = format == KvFormat::kF32 ? kLanes : kTileTokens;

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "common/attention/kv_view.h"
@@ -74,8 +73,5 @@ class KvCache {
   std::vector<int> tokens_;  // per layer
   std::byte* memory_ = nullptr;
 };
-
-/// "12.5 MiB": a size for people.
-std::string HumanBytes(std::int64_t bytes);
 
 }  // namespace kvlab

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/lab/cli.h"
 #include "common/lab/text_table.h"
 #include "common/loader/chat.h"

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/parallel.h"
+#include "common/base/text.h"
 #include "common/engine/generate.h"
 #include "common/lab/cli.h"
 #include "common/lab/dump.h"

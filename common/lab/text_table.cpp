@@ -1,8 +1,6 @@
 #include "common/lab/text_table.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <utility>
 
 #include "common/base/error.h"
@@ -42,27 +40,6 @@ std::string TextTable::Text(int indent) const {
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
   }
-  return text;
-}
-
-std::string WithCommas(std::uint64_t n) {
-  std::string text = std::to_string(n);
-  for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
-  return text;
-}
-
-std::string HumanBytes(std::uint64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB"};
-  double size = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  // 1023.95 would be printed as 1024.0.
-  while (size >= 1023.95 && unit + 1 < kUnits.size()) {
-    size /= 1024;
-    ++unit;
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %s", size, kUnits[unit]);
   return text;
 }
 

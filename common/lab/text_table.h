@@ -1,8 +1,7 @@
 /// \file
-/// Aligned columns of text, and numbers as people read them.
+/// Aligned columns of text.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,11 +25,5 @@ class TextTable {
   std::string columns_;
   std::vector<std::vector<std::string>> rows_;
 };
-
-/// 1234567 -> "1,234,567".
-std::string WithCommas(std::uint64_t n);
-
-/// Bytes as B, KiB, MiB, GiB or TiB with one digit after the point.
-std::string HumanBytes(std::uint64_t bytes);
 
 }  // namespace kvlab

@@ -1,0 +1,16 @@
+/// \file
+/// Numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kvlab {
+
+/// Bytes as B, KiB, MiB, GiB or TiB with one digit after the point.
+std::string HumanBytes(std::uint64_t bytes);
+
+/// 1234567 -> "1,234,567".
+std::string WithCommas(std::uint64_t n);
+
+}  // namespace kvlab
