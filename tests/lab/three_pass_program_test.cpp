@@ -191,8 +191,8 @@ TEST_F(ThreePassProgram, WarnsBeyondTheTrainedContext) {
 /// Ctrl-C in prefill and while decoding: 130, no dump, no temporary file.
 TEST_F(ThreePassProgram, CtrlCLeavesNothingBehind) {
   for (const char* arguments :
-       {"--isa scalar --threads 1 --context 8000",
-        "--context 100 --max-tokens 8000 --ignore-eos"}) {
+       {"--isa scalar --threads 1 --context 4000",
+        "--isa scalar --context 64 --max-tokens 8000 --ignore-eos"}) {
     const ProgramRun run =
         RunCommand(StrCat("timeout --signal INT 0.5 ", Quoted(KVLAB_THREE_PASS),
                           " ", arguments, " --json --dump ", File("dump"),
@@ -205,7 +205,7 @@ TEST_F(ThreePassProgram, CtrlCLeavesNothingBehind) {
   // timeout reports 124 for the program; what itself says is 130.
   const ProgramRun code = RunCommand(
       StrCat(Quoted(KVLAB_THREE_PASS),
-             " --isa scalar --threads 1 --context 8000 --json & pid=$!; "
+             " --isa scalar --threads 1 --context 4000 --json & pid=$!; "
              "sleep 0.5; kill -INT $pid; wait $pid"),
       dir_.path());
   EXPECT_EQ(code.exit_code, 130) << code.err;
