@@ -400,6 +400,7 @@ int RunStage(const StageProgram& program, const Options& o) {
     recorder.emplace(model.config, static_cast<int>(prompt.tokens.size()));
   }
   const std::vector<int> no_stop;
+  progress.Show(0);
   run.generation = Generate(transformer, cache, *stage, prompt.tokens,
                             {.max_tokens = o.max_tokens,
                              .stop_ids = o.ignore_eos ? no_stop : model.eos_ids,
