@@ -19,7 +19,7 @@
 /// place for n scores: stage 2 needs neither.
 ///
 /// Source: the softmax attention of Vaswani et al., "Attention Is All You
-/// Need" (2017), section 3.2.1; numerics as in docs and common/simd/kernels.h.
+/// Need" (2017), section 3.2.1; numerics: common/simd/kernels.h.
 #pragma once
 
 #include "common/attention/attention_stage.h"

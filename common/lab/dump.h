@@ -1,6 +1,6 @@
 /// \file
-/// Dumps: what a stage computed, as a safetensors file that numpy, PyTorch and
-/// lab_compare open.
+/// Dumps: what a stage computed, as a safetensors file: numpy, PyTorch and other
+/// programs read it.
 ///
 /// | tensor          | shape                               |
 /// |-----------------|-------------------------------------|
