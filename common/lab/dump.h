@@ -1,6 +1,6 @@
 /// \file
-/// Dumps: what a stage computed, as a safetensors file: numpy, PyTorch and other
-/// programs read it.
+/// Dumps: what a stage computed, as a safetensors file: numpy, PyTorch and
+/// other programs read it.
 ///
 /// | tensor          | shape                               |
 /// |-----------------|-------------------------------------|
