@@ -120,8 +120,8 @@ std::string Qwen3Answer(const ChatMessage& message, bool after_question,
     thought = *message.reasoning;
   } else if (Contains(message.content, kThinkEnd)) {
     answer = StripLeft(After(message.content, kThinkEnd));
-    thought = StripLeft(
-        After(StripRight(Before(message.content, kThinkEnd)), kThinkStart));
+    thought =
+        After(StripRight(Before(message.content, kThinkEnd)), kThinkStart);
   }
   if (!after_question || (!last && thought.empty())) return std::string(answer);
   return StrCat(kThinkStart, "\n", StripLeft(StripRight(thought)), "\n",

@@ -21,6 +21,10 @@ inline constexpr std::string_view kGpt2Pattern =
 /// \w, \h, ...) throws Error, its text to follow "field: ".
 std::string OnigurumaToPcre2(std::string_view pattern);
 
+/// Which characters are letters or digits is up to the installed PCRE2: 10.42
+/// knows Unicode 14, `tokenizers` 0.22 knows 16. Characters that came in
+/// between (new ideographs, a few rare scripts) may be cut differently.
+///
 /// One Split step: every match is a piece of its own, and so is what stands
 /// between matches (behavior "Isolated"). Immutable, so safe to use from
 /// several threads.
