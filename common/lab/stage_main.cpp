@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -40,9 +41,31 @@ struct Options {
   std::string dump;
 };
 
+/// Refuses an empty value, which would otherwise read as "not given".
+CLI::Validator NotEmpty() {
+  return {[](std::string& value) -> std::string {
+            return value.empty() ? "expected a value, found an empty one" : "";
+          },
+          ""};
+}
+
+/// Refuses what does not fit an unsigned 64-bit number; CLI11 would wrap it.
+CLI::Validator Unsigned64() {
+  return {
+      [](std::string& value) -> std::string {
+        std::uint64_t number = 0;
+        const char* end = value.data() + value.size();
+        const auto [rest, error] = std::from_chars(value.data(), end, number);
+        if (error == std::errc() && rest == end) return "";
+        return StrCat("expected a number from 0 to 2^64 - 1, found ", value);
+      },
+      ""};
+}
+
 void DeclareOptions(CLI::App& app, Options& o) {
   app.add_option("--model", o.model,
                  "Hugging Face model directory (default: the lab model)")
+      ->check(NotEmpty())
       ->type_name("DIR");
   CLI::Option* prompt = app.add_option("--prompt", o.prompt,
                                        "Your own prompt instead of the "
@@ -51,6 +74,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
   CLI::Option* prompt_file =
       app.add_option("--prompt-file", o.prompt_file,
                      "The same from a file, - for standard input")
+          ->check(NotEmpty())
           ->type_name("FILE")
           ->excludes(prompt);
   const auto needle_option = [&](CLI::Option* option) {
@@ -68,7 +92,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
                     ->type_name("X"));
   needle_option(
       app.add_option("--seed", o.needle.seed, "Which filler facts are drawn")
-          ->check(CLI::NonNegativeNumber)
+          ->check(Unsigned64())
           ->capture_default_str()
           ->type_name("N"));
   needle_option(
@@ -84,6 +108,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
                     ->type_size(1)
                     ->expected(1)
                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                    ->allow_extra_args(false)
                     ->type_name("TEXT"));
   CLI::Option* raw =
       app.add_flag("--raw", o.raw, "No chat template: a bare completion");
@@ -102,6 +127,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
   app.add_option("--isa", o.isa,
                  "Instruction set of the primitives (default: the best that "
                  "this CPU has)")
+      ->check(NotEmpty())
       ->type_name("NAME");
   app.add_option("--prefill-chunk", o.prefill_chunk,
                  "Prompt tokens at a time; changes no result")
@@ -112,6 +138,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
   app.add_option("--dump", o.dump,
                  "Write attention outputs, scores, logits and tokens "
                  "(safetensors)")
+      ->check(NotEmpty())
       ->type_name("FILE");
 }
 

@@ -161,6 +161,11 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
   fails("--depth 1.5", 2, "--depth");
   fails("--depth nan", 2, "--depth");
   fails("--seed -1", 2, "--seed");
+  fails("--seed 99999999999999999999", 2, "--seed");
+  fails("--fact 'one two.' stray", 2, "stray");
+  for (const char* option : {"--model", "--prompt-file", "--isa", "--dump"}) {
+    fails(StrCat(option, " ''"), 2, option);
+  }
   fails("--max-tokens 0", 2, "--max-tokens");
   fails("--prefill-chunk 0", 2, "--prefill-chunk");
   fails("--raw --prompt ''", 2, "the prompt is empty");
