@@ -151,11 +151,7 @@ struct Prompt {
 /// The user's message in the model's chat form.
 std::string RenderChat(const Model& model, const Options& o,
                        const std::string& message) {
-  if (!model.chat) {
-    Fail(PathText(model.directory),
-         ": the model has no chat template that is known here; --raw runs it "
-         "as a bare completion");
-  }
+  if (!model.chat) Fail(model.chat_problem);
   if (o.thinking && !model.chat->has_thinking()) {
     FailUsage("--thinking: the chat template of ", PathText(model.directory),
               " has no switch for thinking");
