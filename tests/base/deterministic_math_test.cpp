@@ -39,8 +39,8 @@ TEST_F(MathReference, Exp) {
       continue;
     }
     const double error = UlpError(Exp(x[i]), y[i]);
-    EXPECT_LT(error, 1.0) << "x " << x[i] << ", got " << Exp(x[i])
-                           << ", exact " << y[i];
+    EXPECT_LT(error, 1.0) << "x " << x[i] << ", got " << Exp(x[i]) << ", exact "
+                          << y[i];
     worst = std::fmax(worst, error);
   }
   // As documented in the header, neither more nor much less.
