@@ -9,24 +9,12 @@
 #include "common/engine/rope.h"
 #include "common/loader/model.h"
 #include "day09_kv_q8/three_pass.h"
+#include "tests/loader/temp_dir.h"
 #include "tests/support/compare.h"
 #include "tests/support/tensors.h"
 
 namespace kvlab {
 namespace {
-
-std::string ErrorOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool Contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 constexpr KvCacheShape kShape{
     .layers = 2, .kv_heads = 3, .head_dim = 20, .capacity = 70};
@@ -72,22 +60,22 @@ TEST(KvCache, RefusesWhatIsNotFiniteAndKeepsNothingOfIt) {
   const auto v = RandomFloats(2 * 60, 2);
   k[60 + 45] = std::numeric_limits<float>::infinity();
   const std::string error = ErrorOf([&] { cache.Append(0, k, v, 2); });
-  EXPECT_TRUE(Contains(error,
-                       "a key is not finite (inf) in layer 0, KV head "
-                       "2, position 1"))
+  EXPECT_TRUE(Has(error,
+                  "a key is not finite (inf) in layer 0, KV head "
+                  "2, position 1"))
       << error;
   EXPECT_EQ(cache.View(0, 0).tokens, 0);
   const std::string value_error = ErrorOf([&] { cache.Append(1, v, k, 2); });
-  EXPECT_TRUE(Contains(value_error, "a value is not finite")) << value_error;
+  EXPECT_TRUE(Has(value_error, "a value is not finite"));
 }
 
 TEST(KvCache, RefusesWhatDoesNotFitBeforeAllocating) {
   KvCacheShape shape{
       .layers = 64, .kv_heads = 64, .head_dim = 256, .capacity = 100'000'000};
   const std::string error = ErrorOf([&] { KvCache cache(shape); });
-  EXPECT_TRUE(Contains(error, "100000000 tokens need")) << error;
-  EXPECT_TRUE(Contains(error, "TiB, but only")) << error;
-  EXPECT_TRUE(Contains(error, "ask for a shorter context")) << error;
+  EXPECT_TRUE(Has(error, "100000000 tokens need"));
+  EXPECT_TRUE(Has(error, "TiB, but only"));
+  EXPECT_TRUE(Has(error, "ask for a shorter context"));
 }
 
 TEST(RopeTable, TurnsPairsByTheirAngle) {
@@ -193,7 +181,7 @@ TEST_F(GenerateTest, RefusesTokensOutsideTheVocabulary) {
   for (const int bad : {-1, model_.config.vocab_size}) {
     prompt_ = {1, bad};
     const std::string error = ErrorOf([&] { Continue({}); });
-    EXPECT_TRUE(Contains(error, StrCat("token id ", bad))) << error;
+    EXPECT_TRUE(Has(error, StrCat("token id ", bad)));
   }
 }
 
