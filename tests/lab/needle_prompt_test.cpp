@@ -95,6 +95,17 @@ TEST_F(NeedlePromptTest, NeedleStandsAtItsDepthOnceAmongDifferentFacts) {
   }
 }
 
+/// "red" is a value of a dozen attributes: unguarded filler would be full of
+/// it.
+TEST_F(NeedlePromptTest, NoFillerHoldsTheValueOrSaysItOtherwise) {
+  const NeedlePrompt prompt = Build({.needle = "Zara's horse is red."});
+  for (const std::string& sentence : Sentences(prompt)) {
+    if (sentence == "Zara's horse is red.") continue;
+    EXPECT_FALSE(ContainsWord(sentence, "red")) << sentence;
+    EXPECT_FALSE(sentence.starts_with("Zara's horse")) << sentence;
+  }
+}
+
 TEST_F(NeedlePromptTest, SameOptionsGiveTheSamePromptOthersDoNot) {
   EXPECT_EQ(Build({}).tokens, Build({}).tokens);
   EXPECT_NE(Build({.seed = 1}).tokens, Build({.seed = 2}).tokens);
