@@ -22,7 +22,7 @@ import facts
 import prompts
 from prompts import Case
 
-FRESH_SEED = 20261130
+FRESH_SEED = 20261201
 
 NEW = {"unseen_name": 1.0, "filler_names": 0.5}
 HALF_NEW = {"unseen_name": 0.5, "filler_names": 0.3, "unseen_value": 0.3, "filler_values": 0.3}

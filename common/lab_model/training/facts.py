@@ -102,6 +102,7 @@ class World:
 
     POOL = 12000            # made-up training names; values and nouns: half as many each
     HELD_POOL = 4000
+    HARD_NAMES = 0.25       # share of the training names that are words.hard_name
     MAX_NAME_TOKENS = 7
     MAX_VALUE_TOKENS = 7
     MAX_NOUN_TOKENS = 3
@@ -147,7 +148,7 @@ class World:
             rng = random.Random(f"{self.seed} {kind} {held}")
             limit = {"name": self.MAX_NAME_TOKENS, "noun": self.MAX_NOUN_TOKENS}
             limit = limit.get(kind, self.MAX_VALUE_TOKENS)
-            make = {"name": lambda: words.made_up_name(rng, self.pieces),
+            make = {"name": lambda: self.make_name(rng, held),
                     "noun": lambda: words.base_word(rng, self.pieces)}
             make = make.get(kind, lambda: words.made_up_value(rng, kind, self.pieces))
             pool = []
@@ -157,6 +158,10 @@ class World:
                     pool.append(word)
             self._pools[kind, held] = pool
         return self._pools[kind, held]
+
+    def make_name(self, rng, held):
+        hard = not held and rng.random() < self.HARD_NAMES
+        return (words.hard_name if hard else words.made_up_name)(rng, self.pieces)
 
     def pick_value(self, rng, attribute, made_up_share, held):
         """A known value of the attribute, or (with the given share) a made-up one in its style."""

@@ -111,6 +111,16 @@ def made_up_name(rng, pieces=None):
     return name
 
 
+def hard_name(rng, pieces):
+    """A name of the kinds that a small model copies badly: with an accented letter, often its
+    first ("Ștefa", "Okøn"), or of many pieces ("Uxcomswor")."""
+    if rng.random() < 0.5:
+        return capital("".join(rng.choice(pieces) for _ in range(rng.randint(4, 6))))
+    word = mutated_name(rng) if rng.random() < 0.5 else base_word(rng, pieces)
+    at = rng.choice([0, rng.randrange(len(word)), rng.randrange(len(word))])
+    return capital(word[:at] + rng.choice(ACCENTED) + word[at + 1:])
+
+
 def made_up_value(rng, like, pieces=None):
     """A made-up value in the style of the known value `like`: number, capitalised or not."""
     if like.isdigit():
