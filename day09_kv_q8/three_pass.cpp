@@ -39,10 +39,10 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
   // Pass 1: the scores. Nothing can be weighted before the largest is known, so
   // all n of them are stored, for each head.
   // [scores]
-  for (int tile = 0; tile < kv.tiles(); ++tile) {
+  for (int t = 0; t < n; t += kTileTokens) {
     for (Head& head : heads) {
-      primitives_.dot_keys(head.q, kv.KeyTile(tile), kv.TokensInTile(tile),
-                           kv.stride, scale, &head.scores[tile * kTileTokens]);
+      primitives_.dot_keys(head.q, kv.Key(t), kv.TileTokens(t), kv.stride,
+                           scale, &head.scores[t]);
     }
   }
   // [scores]
@@ -54,9 +54,9 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
   for (Head& head : heads) {
     if (observer != nullptr) observer->OnScores(head.id, head.scores);
     const float M = primitives_.max(head.scores.data(), n);
-    for (int tile = 0; tile < kv.tiles(); ++tile) {
-      head.total += primitives_.exp_and_sum(&head.scores[tile * kTileTokens],
-                                            kv.TokensInTile(tile), M);
+    for (int t = 0; t < n; t += kTileTokens) {
+      head.total +=
+          primitives_.exp_and_sum(&head.scores[t], kv.TileTokens(t), M);
     }
     RequireUsableTotal(head.total, head.id);
     if (observer != nullptr) {
@@ -68,11 +68,11 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
   // Pass 3: the weighted sum of the values, token after token, and one
   // division by the total for each of the d elements.
   // [weighted_values]
-  for (int tile = 0; tile < kv.tiles(); ++tile) {
+  for (int t = 0; t < n; t += kTileTokens) {
     for (Head& head : heads) {
-      primitives_.accumulate_values(&head.scores[tile * kTileTokens],
-                                    kv.ValueTile(tile), kv.TokensInTile(tile),
-                                    kv.stride, head.acc.data());
+      primitives_.accumulate_values(&head.scores[t], kv.Value(t),
+                                    kv.TileTokens(t), kv.stride,
+                                    head.acc.data());
     }
   }
   for (int g = 0; g < input.group; ++g) {

@@ -7,12 +7,10 @@ int main(int argc, char** argv) {
   return kvlab::StageMain(
       argc, argv,
       {.name = "day09_three_pass",
-       .description =
-           "Stage 1: attention in three passes (scores, softmax, weighted V) "
-           "over an f32 KV cache.",
+       .description = "Stage 1: attention in three passes (scores, softmax, "
+                      "weighted V) over an f32 KV cache.",
        .kv = kvlab::KvFormat::kF32,
-       .not_materialised = "",
-       .make_stage = [](const kvlab::Primitives& primitives) {
-         return std::make_unique<kvlab::ThreePass>(primitives);
+       .make_stage = [](const kvlab::StageSettings& settings) {
+         return std::make_unique<kvlab::ThreePass>(settings.primitives);
        }});
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/attention/tile_reader.h"
 #include "common/base/error.h"
 
 namespace kvlab {
@@ -16,15 +17,15 @@ constexpr int kPositionsPerBlock = 8;
 /// One query of a block: its scores (later weights) and its accumulators.
 struct Row {
   HeadId id;
-  const float* query;
+  TileReader reader;
   int head;  // in the group
   float* scores;
   float* acc;
   float total;
 
-  /// Tokens of `tile` that this query may see.
-  int VisibleTokens(int tile) const {
-    return std::min(kTileTokens, id.position + 1 - tile * kTileTokens);
+  /// Tokens of the tile that begins at token t that this query may see.
+  int VisibleTokens(int t) const {
+    return std::min(kTileTokens, id.position + 1 - t);
   }
 };
 
@@ -63,10 +64,8 @@ void AttentionStage::Prefill(const PrefillInput& input,
                              ImportanceSink* importance,
                              const PrefillOutput& output) {
   const KvHeadView& kv = input.kv;
-  KVLAB_CHECK(kv.format == KvFormat::kF32);
   KVLAB_CHECK_EQ(kv.tokens, input.first_position + input.count);
-  const float scale = AttentionScale(kv.head_dim);
-  const std::int64_t score_stride = std::int64_t{kv.tiles()} * kTileTokens;
+  const std::int64_t score_stride = kv.tokens;
   const int rows_per_block = kPositionsPerBlock * input.group;
   std::vector<float> scores(
       static_cast<std::size_t>(score_stride * rows_per_block));
@@ -83,44 +82,41 @@ void AttentionStage::Prefill(const PrefillInput& input,
         const int position = input.first_position + i;
         const HeadId id{input.layer, input.first_head + g, position};
         RequireFiniteQuery(input.Query(i, g), kv.head_dim, id);
-        rows.push_back({.id = id,
-                        .query = input.Query(i, g),
-                        .head = g,
-                        .scores = scores.data() + r * score_stride,
-                        .acc = accumulators.data() + r * kv.stride,
-                        .total = 0});
+        rows.push_back(
+            {.id = id,
+             .reader = TileReader(primitives_, kv, input.Query(i, g)),
+             .head = g,
+             .scores = scores.data() + r * score_stride,
+             .acc = accumulators.data() + r * kv.stride,
+             .total = 0});
       }
     }
     std::fill(accumulators.begin(), accumulators.end(), 0.0f);
-    const int tiles = kv.First(input.first_position + last).tiles();
+    const int visible = input.first_position + last;
 
     // Pass 1: every score of every row, tile by tile.
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int t = 0; t < visible; t += kTileTokens) {
       for (const Row& row : rows) {
-        const int tokens = row.VisibleTokens(tile);
-        if (tokens <= 0) continue;
-        primitives_.dot_keys(row.query, kv.KeyTile(tile), tokens, kv.stride,
-                             scale, row.scores + tile * kTileTokens);
+        const int tokens = row.VisibleTokens(t);
+        if (tokens > 0) row.reader.Scores(t, tokens, row.scores + t);
       }
     }
     // Pass 2: maximum, weights and their total.
     for (Row& row : rows) {
       const float max = primitives_.max(row.scores, row.id.position + 1);
-      for (int tile = 0; row.VisibleTokens(tile) > 0; ++tile) {
-        row.total += primitives_.exp_and_sum(row.scores + tile * kTileTokens,
-                                             row.VisibleTokens(tile), max);
+      for (int t = 0; t <= row.id.position; t += kTileTokens) {
+        row.total +=
+            primitives_.exp_and_sum(row.scores + t, row.VisibleTokens(t), max);
       }
       RequireUsableTotal(row.total, row.id);
       if (importance != nullptr) RecordImportance(row, *importance);
     }
     // Pass 3: the weighted sum of the values, then one division each.
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int t = 0; t < visible; t += kTileTokens) {
       for (const Row& row : rows) {
-        const int tokens = row.VisibleTokens(tile);
-        if (tokens <= 0) continue;
-        primitives_.accumulate_values(row.scores + tile * kTileTokens,
-                                      kv.ValueTile(tile), tokens, kv.stride,
-                                      row.acc);
+        const int tokens = row.VisibleTokens(t);
+        if (tokens > 0)
+          row.reader.AddValues(t, tokens, row.scores + t, row.acc);
       }
     }
     for (const Row& row : rows) {

@@ -91,12 +91,17 @@ class AttentionStage {
   /// The stage's id: its file name, as in reports, dumps and JSON.
   virtual std::string_view id() const = 0;
 
+  /// Tensors of a dump (common/lab/dump.h) that this stage never has in memory
+  /// as a whole, separated by spaces: by design, not by omission.
+  virtual std::string_view not_materialised() const { return ""; }
+
   /// A new prompt: nothing of the last one may survive.
   virtual void BeginPrompt() {}
 
   /// Attention of a chunk of prompt queries, each over its own causal prefix.
-  /// The default is exact, in the three-pass form: bit-equal to `three_pass`
-  /// decoding each position. `importance` may be null. Throws Error on a
+  /// The default is exact, in the three-pass form over what the cache holds:
+  /// bit-equal to `three_pass` (f32) or `two_pass` (q8) decoding each position.
+  /// `importance` may be null. Throws Error on a
   /// non-finite query or overflowed scores.
   virtual void Prefill(const PrefillInput& input, ImportanceSink* importance,
                        const PrefillOutput& output);

@@ -17,34 +17,32 @@ enum class KvFormat {
 
 /// The keys and values of the first `tokens` tokens of one (layer, KV head).
 ///
-/// Tokens stand in tiles of 32, tile after tile without a gap, so that one head
-/// is read as one stream: row t of the keys starts at keys + t * stride, and
-/// token t lives in tile t / 32, row t % 32. Rows are padded with zeros from
-/// head_dim to stride (f32: a multiple of 16 floats; q8: of 32 codes).
+/// Row after row without a gap, K and V apart, so that one head is read as two
+/// streams: row t of the keys starts t * stride elements after the first. Rows
+/// are padded with zeros from head_dim to stride (f32: a multiple of 16 floats;
+/// q8: of 32 codes). Stages read runs of successive rows, up to a tile of 32.
 struct KvHeadView {
   KvFormat format = KvFormat::kF32;
-  int tokens = 0;                 ///< n, at least 1
-  int head_dim = 0;               ///< d
-  int stride = 0;                 ///< elements from row to row
-  const float* keys = nullptr;    ///< [tokens][stride], format kF32
-  const float* values = nullptr;  ///< [tokens][stride], format kF32
-  // The q8 planes (codes, and one scale a row) join with the q8 stages.
+  int tokens = 0;    ///< n, at least 1
+  int head_dim = 0;  ///< d
+  int stride = 0;    ///< elements from row to row
 
-  /// Number of tiles, the last perhaps not full.
-  int tiles() const { return (tokens + kTileTokens - 1) / kTileTokens; }
+  const float* keys = nullptr;    ///< kF32: [tokens][stride]
+  const float* values = nullptr;  ///< kF32: [tokens][stride]
 
-  /// Tokens in tile `tile`: 32, or fewer in the last.
-  int TokensInTile(int tile) const {
-    return std::min(kTileTokens, tokens - tile * kTileTokens);
-  }
+  const std::int8_t* key_codes = nullptr;    ///< kQ8: [tokens][stride]
+  const std::int8_t* value_codes = nullptr;  ///< kQ8: [tokens][stride]
+  const float* key_scales = nullptr;         ///< kQ8: [tokens]
+  const float* value_scales = nullptr;       ///< kQ8: [tokens]
 
-  /// First row of a tile.
-  const float* KeyTile(int tile) const {
-    return keys + std::int64_t{tile} * kTileTokens * stride;
-  }
-  const float* ValueTile(int tile) const {
-    return values + std::int64_t{tile} * kTileTokens * stride;
-  }
+  /// Row of token t.
+  const float* Key(int t) const { return keys + Row(t); }
+  const float* Value(int t) const { return values + Row(t); }
+  const std::int8_t* KeyCodes(int t) const { return key_codes + Row(t); }
+  const std::int8_t* ValueCodes(int t) const { return value_codes + Row(t); }
+
+  /// Tokens of the tile that begins at token t: 32, or fewer in the last.
+  int TileTokens(int t) const { return std::min(kTileTokens, tokens - t); }
 
   /// The same head as it was when it held only `n` <= tokens tokens: what a
   /// prefill query at position n - 1 may see.
@@ -53,6 +51,9 @@ struct KvHeadView {
     view.tokens = n;
     return view;
   }
+
+ private:
+  std::int64_t Row(int t) const { return std::int64_t{t} * stride; }
 };
 
 }  // namespace kvlab

@@ -2,8 +2,11 @@
 /// A seat beside the engine and its stages: for dumps, traces and counters.
 #pragma once
 
+#include <algorithm>
 #include <ostream>
 #include <span>
+
+#include "common/attention/online_softmax.h"
 
 namespace kvlab {
 
@@ -19,6 +22,15 @@ inline std::ostream& operator<<(std::ostream& out, const HeadId& id) {
   return out << "layer " << id.layer << ", head " << id.head << ", position "
              << id.position;
 }
+
+/// What a running softmax did with one tile.
+struct TileEvent {
+  int first_token = 0;
+  std::span<const float> scores = {};  ///< before they became weights
+  OnlineStep step = {};
+  float M = 0;  ///< after the tile
+  float S = 0;
+};
 
 /// Sees what a stage computes while it computes it. Every function does
 /// nothing unless overridden; spans are valid during the call only. Calls for
@@ -37,12 +49,42 @@ class Observer {
                          std::span<const float> /*weights*/, float /*max*/,
                          float /*total*/) {}
 
+  /// A tile went through the running softmax of one query.
+  virtual void OnTile(const HeadId& /*id*/, const TileEvent& /*event*/) {}
+
   /// The attention output of all heads of a layer, [heads * head_dim].
   virtual void OnAttention(int /*layer*/, int /*position*/,
                            std::span<const float> /*out*/) {}
 
   /// The logits of the token after `position`, [vocab].
   virtual void OnLogits(int /*position*/, std::span<const float> /*logits*/) {}
+};
+
+/// Shows a tile to an observer, if there is one: construct it with the scores,
+/// call Show when the tile is done.
+class TileWatch {
+ public:
+  TileWatch(Observer* observer, const HeadId& id, int first_token,
+            std::span<const float> scores)
+      : observer_(observer) {
+    if (observer_ == nullptr) return;
+    std::ranges::copy(scores, scores_);
+    id_ = id;
+    event_ = {.first_token = first_token, .scores = {scores_, scores.size()}};
+  }
+  void Show(const OnlineStep& step, const OnlineSoftmax& softmax) {
+    if (observer_ == nullptr) return;
+    event_.step = step;
+    event_.M = softmax.M;
+    event_.S = softmax.S;
+    observer_->OnTile(id_, event_);
+  }
+
+ private:
+  Observer* observer_;
+  HeadId id_;
+  TileEvent event_;
+  float scores_[kTileTokens];
 };
 
 }  // namespace kvlab

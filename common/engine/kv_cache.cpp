@@ -27,6 +27,27 @@ std::int64_t AvailableMemory() {
   return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
 }
 
+constexpr std::int64_t kFloatBytes = sizeof(float);
+
+/// Rows of a plane: the capacity in whole blocks.
+std::int64_t Rows(const KvCacheShape& shape) {
+  return (std::int64_t{shape.capacity} + kTileTokens - 1) / kTileTokens *
+         kTileTokens;
+}
+
+/// Bytes of the codes or floats of one plane, all rows of all blocks.
+std::int64_t PlaneBytes(const KvCacheShape& shape) {
+  return Rows(shape) * shape.stride() *
+         (shape.format == KvFormat::kF32 ? kFloatBytes : 1);
+}
+
+/// Bytes of all planes of one layer and KV head.
+std::int64_t HeadBytes(const KvCacheShape& shape) {
+  const std::int64_t scales =
+      shape.format == KvFormat::kF32 ? 0 : Rows(shape) * kFloatBytes;
+  return 2 * (PlaneBytes(shape) + scales);
+}
+
 /// Index of the first element that is not finite, -1 if all are.
 std::int64_t FirstNonFinite(std::span<const float> x) {
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -38,19 +59,18 @@ std::int64_t FirstNonFinite(std::span<const float> x) {
 }  // namespace
 
 int KvCacheShape::stride() const {
-  const int multiple = format == KvFormat::kF32 ? kLanes : kTileTokens;
+  const int multiple = format == KvFormat::kF32 ? kLanes : kQ8Group;
   return (head_dim + multiple - 1) / multiple * multiple;
 }
 
 std::int64_t KvCacheShape::bytes() const {
-  const std::int64_t tiles = (capacity + kTileTokens - 1) / kTileTokens;
-  return 2 * std::int64_t{layers} * kv_heads * tiles * kTileTokens * stride() *
-         static_cast<std::int64_t>(sizeof(float));
+  return std::int64_t{layers} * kv_heads * HeadBytes(*this);
 }
 
-KvCache::KvCache(const KvCacheShape& shape)
-    : shape_(shape), tokens_(static_cast<std::size_t>(shape.layers), 0) {
-  KVLAB_CHECK(shape.format == KvFormat::kF32);
+KvCache::KvCache(const KvCacheShape& shape, const Primitives& primitives)
+    : shape_(shape),
+      primitives_(primitives),
+      tokens_(static_cast<std::size_t>(shape.layers), 0) {
   KVLAB_CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 &&
               shape.capacity > 0);
   const std::int64_t available = AvailableMemory();
@@ -80,11 +100,24 @@ KvCache::~KvCache() {
 
 void KvCache::Clear() { std::fill(tokens_.begin(), tokens_.end(), 0); }
 
-float* KvCache::Plane(int layer, int kv_head, bool values) const {
-  const std::int64_t planes = 2 * std::int64_t{shape_.layers} * shape_.kv_heads;
-  const std::int64_t index =
-      2 * (std::int64_t{layer} * shape_.kv_heads + kv_head) + (values ? 1 : 0);
-  return reinterpret_cast<float*>(memory_ + shape_.bytes() / planes * index);
+KvCache::Planes KvCache::PlanesOf(int layer, int kv_head) const {
+  const std::int64_t index = std::int64_t{layer} * shape_.kv_heads + kv_head;
+  std::byte* keys = memory_ + index * HeadBytes(shape_);
+  std::byte* values = keys + PlaneBytes(shape_);
+  auto* scales = reinterpret_cast<float*>(values + PlaneBytes(shape_));
+  return {keys, values, scales, scales + Rows(shape_)};
+}
+
+void KvCache::Store(std::span<const float> row, int token, std::byte* plane,
+                    float* scales) const {
+  const std::int64_t first = std::int64_t{token} * shape_.stride();
+  if (shape_.format == KvFormat::kF32) {
+    std::ranges::copy(row, reinterpret_cast<float*>(plane) + first);
+    return;
+  }
+  auto* codes = reinterpret_cast<std::int8_t*>(plane) + first;
+  scales[token] =
+      primitives_.quantise(row.data(), static_cast<int>(row.size()), codes);
 }
 
 void KvCache::Append(int layer, std::span<const float> k,
@@ -104,30 +137,40 @@ void KvCache::Append(int layer, std::span<const float> k,
          "; the weights of the model are damaged or overflow float32");
   }
   for (int head = 0; head < shape_.kv_heads; ++head) {
-    float* keys = Plane(layer, head, false);
-    float* values = Plane(layer, head, true);
+    const Planes planes = PlanesOf(layer, head);
     for (int i = 0; i < count; ++i) {
       const std::int64_t from = i * row + std::int64_t{head} * d;
-      const std::int64_t to = std::int64_t{first + i} * shape_.stride();
-      std::copy_n(k.data() + from, d, keys + to);
-      std::copy_n(v.data() + from, d, values + to);
+      Store(k.subspan(from, d), first + i, planes.keys, planes.key_scales);
+      Store(v.subspan(from, d), first + i, planes.values, planes.value_scales);
     }
   }
   tokens_[layer] += count;
 }
 
 KvHeadView KvCache::View(int layer, int kv_head) const {
-  return {.format = shape_.format,
-          .tokens = tokens_[layer],
-          .head_dim = shape_.head_dim,
-          .stride = shape_.stride(),
-          .keys = Plane(layer, kv_head, false),
-          .values = Plane(layer, kv_head, true)};
+  const Planes planes = PlanesOf(layer, kv_head);
+  KvHeadView view{.format = shape_.format,
+                  .tokens = tokens_[layer],
+                  .head_dim = shape_.head_dim,
+                  .stride = shape_.stride()};
+  if (shape_.format == KvFormat::kF32) {
+    view.keys = reinterpret_cast<const float*>(planes.keys);
+    view.values = reinterpret_cast<const float*>(planes.values);
+  } else {
+    view.key_codes = reinterpret_cast<const std::int8_t*>(planes.keys);
+    view.value_codes = reinterpret_cast<const std::int8_t*>(planes.values);
+    view.key_scales = planes.key_scales;
+    view.value_scales = planes.value_scales;
+  }
+  return view;
 }
 
 std::int64_t KvCache::used_bytes() const {
+  const std::int64_t row_bytes = shape_.format == KvFormat::kF32
+                                     ? shape_.head_dim * kFloatBytes
+                                     : shape_.head_dim + kFloatBytes;
   return 2 * std::int64_t{shape_.layers} * shape_.kv_heads * tokens() *
-         shape_.head_dim * static_cast<std::int64_t>(sizeof(float));
+         row_bytes;
 }
 
 }  // namespace kvlab

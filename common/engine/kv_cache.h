@@ -2,13 +2,17 @@
 /// The KV cache: keys and values of every cached token, layer and KV head.
 ///
 /// Lesson 8-3. A decode step needs the keys and values of all earlier tokens;
-/// they never change once computed, so they are kept. For each layer and KV
-/// head the rows stand one after another in tiles of 32 tokens, K and V apart:
+/// they never change once computed, so they are kept. Each layer and KV head
+/// has planes of its own, row after row, in blocks of 32 tokens:
 ///
-///     layer 0, KV head 0:  K [tile][32][stride]   V [tile][32][stride]
-///     layer 0, KV head 1:  K ...                  V ...
+///     f32:  K [block][32][stride] floats      V the same
+///     q8:   K [block][32][stride] int8 codes  V the same
+///           K scales [block][32] floats       V scales the same
 ///
-/// so a head is read as two streams and token t is row t % 32 of tile t / 32.
+/// so a head is read as streams and token t is row t % 32 of block t / 32.
+///
+/// Lesson 9-1. In q8 each row has one scale, max|x| / 127, and is quantised
+/// once, when it is appended: 132 bytes a row at head_dim 128, not 512.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +38,14 @@ struct KvCacheShape {
   std::int64_t bytes() const;
 };
 
-/// Grows as tokens come: memory is reserved for `capacity` tokens and taken
-/// from the system when a row is first written.
+/// Grows as tokens come, with the same bytes however they come: memory is
+/// reserved for `capacity` tokens and taken from the system when a row is first
+/// written.
 class KvCache {
  public:
   /// Throws Error, before anything is allocated, if the full cache would not
   /// fit in the memory that is free now; the message tells both sizes.
-  explicit KvCache(const KvCacheShape& shape);
+  KvCache(const KvCacheShape& shape, const Primitives& primitives);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
@@ -67,9 +72,19 @@ class KvCache {
   std::int64_t used_bytes() const;
 
  private:
-  float* Plane(int layer, int kv_head, bool values) const;
+  /// Where the planes of one layer and KV head begin.
+  struct Planes {
+    std::byte* keys;
+    std::byte* values;
+    float* key_scales;  // q8 only
+    float* value_scales;
+  };
+  Planes PlanesOf(int layer, int kv_head) const;
+  void Store(std::span<const float> row, int token, std::byte* plane,
+             float* scales) const;
 
   KvCacheShape shape_;
+  const Primitives& primitives_;
   std::vector<int> tokens_;  // per layer
   std::byte* memory_ = nullptr;
 };

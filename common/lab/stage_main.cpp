@@ -37,6 +37,7 @@ struct Options {
   int threads = PhysicalCores();
   std::string isa;
   int prefill_chunk = 512;
+  int tile = kTileTokens;
   bool json = false;
   std::string dump;
 };
@@ -62,7 +63,7 @@ CLI::Validator Unsigned64() {
       ""};
 }
 
-void DeclareOptions(CLI::App& app, Options& o) {
+void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
   app.add_option("--model", o.model,
                  "Hugging Face model directory (default: the lab model)")
       ->check(NotEmpty())
@@ -134,6 +135,14 @@ void DeclareOptions(CLI::App& app, Options& o) {
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str()
       ->type_name("N");
+  if (program.has_tile) {
+    app.add_option("--tile", o.tile,
+                   "Cached tokens at a time: 32, or 1 for the article's loop")
+        ->check(CLI::IsMember({1, kTileTokens}))
+        ->capture_default_str()
+        ->type_name("N");
+  }
+  if (program.declare_options) program.declare_options(app);
   app.add_flag("--json", o.json, "Report as one JSON object");
   app.add_option("--dump", o.dump,
                  "Write attention outputs, scores, logits and tokens "
@@ -255,6 +264,7 @@ struct Run {
   const Model& model;
   const Prompt& prompt;
   std::string stage;
+  std::string not_materialised;
   Generation generation;
   std::string output;
   std::int64_t kv_bytes = 0;
@@ -311,6 +321,9 @@ void PrintReport(const Run& run) {
   Line("prefill", Fixed(g.prefill_s, 2) + " s");
   Line("decode, attention", per_token(g.attention_ms));
   Line("decode, total", per_token(g.total_ms));
+  if (run.program.has_tile) {
+    Line("tile", StrCat(run.options.tile, " tokens"));
+  }
   Line("KV cache", StrCat(HumanBytes(run.kv_bytes), " (", run.KvName(), ")"));
   Line("ISA, threads", StrCat(IsaName(run.isa), ", ", run.options.threads));
 }
@@ -345,7 +358,7 @@ void PrintJson(const Run& run) {
                     {"select_ms", Json()},
                     {"total_ms", median(g.total_ms)}};
   json["kv"] = {{"format", run.KvName()}, {"bytes", run.kv_bytes}};
-  json["tile"] = Json();
+  json["tile"] = run.program.has_tile ? Json(run.options.tile) : Json();
   json["isa"] = IsaName(run.isa);
   json["threads"] = run.options.threads;
   json["sparse"] = Json();
@@ -359,11 +372,12 @@ std::map<std::string, std::string> DumpMetadata(const Run& run) {
       {"stage", run.stage},
       {"model", Printable(ModelName(run.model))},
       {"kv", run.KvName()},
-      {"not_materialised", run.program.not_materialised},
+      {"not_materialised", run.not_materialised},
       {"axes.attention", "step,layer,head,element"},
       {"axes.logits", "step,token id"},
       {"axes.scores", "layer,head,token"},
       {"axes.weights", "layer,head,token"}};
+  if (run.program.has_tile) metadata["tile"] = StrCat(run.options.tile);
   if (run.prompt.needle) {
     const NeedleOptions& needle = run.options.needle;
     metadata["context"] = StrCat(needle.context);
@@ -390,14 +404,16 @@ int RunStage(const StageProgram& program, const Options& o) {
   const int capacity = static_cast<int>(prompt.tokens.size()) + o.max_tokens;
   Transformer transformer(model.config, model.weights, primitives, pool,
                           capacity);
-  KvCache cache(transformer.CacheShape(program.kv, capacity));
-  const std::unique_ptr<AttentionStage> stage = program.make_stage(primitives);
+  KvCache cache(transformer.CacheShape(program.kv, capacity), primitives);
+  const std::unique_ptr<AttentionStage> stage =
+      program.make_stage({.primitives = primitives, .tile = o.tile});
 
   Run run{.program = program,
           .options = o,
           .model = model,
           .prompt = prompt,
           .stage = std::string(stage->id()),
+          .not_materialised = std::string(stage->not_materialised()),
           .generation = {},
           .output = {},
           .isa = isa};
@@ -462,7 +478,7 @@ int StageMain(int argc, const char* const* argv, const StageProgram& program) {
   return RunProgram(argc, argv, program.name, program.description,
                     [&](CLI::App& app) -> ProgramBody {
                       const auto options = std::make_shared<Options>();
-                      DeclareOptions(app, *options);
+                      DeclareOptions(app, program, *options);
                       return [&program, options] {
                         return RunStage(program, *options);
                       };

@@ -2,6 +2,7 @@
 /// What makes a stage a program: options, model, prompt, report, dump.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,14 +11,23 @@
 
 namespace kvlab {
 
+/// What the shared options tell a stage.
+struct StageSettings {
+  const Primitives& primitives;
+  int tile = kTileTokens;  ///< --tile, for stages that have one
+};
+
 /// One program that runs one stage.
 struct StageProgram {
   std::string name;         ///< "day09_three_pass"
   std::string description;  ///< for --help: one sentence
   KvFormat kv = KvFormat::kF32;
-  /// Tensors that this stage never stores, separated by spaces; for dumps.
-  std::string not_materialised;
-  std::function<std::unique_ptr<AttentionStage>(const Primitives&)> make_stage;
+  /// The stage goes through the cache tile by tile, and takes --tile.
+  bool has_tile = false;
+  std::function<std::unique_ptr<AttentionStage>(const StageSettings&)>
+      make_stage;
+  /// Declares the options that only this stage has; may be empty.
+  std::function<void(CLI::App&)> declare_options = {};
 };
 
 /// Reads the options that all stages share, loads the model, builds the prompt,

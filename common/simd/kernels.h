@@ -6,12 +6,17 @@
 ///
 ///     V::Zero()  V::Set(x)  V::Load(p)  V::LoadPartial(p, n)  v.Store(p)
 ///     V::LoadBf16(p)  V::LoadF16(p)            16 elements, widened to f32
+///     V::LoadInt8(p)  V::LoadInt32(p)          the same from integers
+///     v.StoreInt8(p)                           whole numbers within +-127
 ///     a + b  a * b  a / b                      IEEE, lane by lane
 ///     V::Fma(a, b, c)                          a * b + c with one rounding
-///     V::Max(a, b)                             a > b ? a : b
+///     V::Max(a, b)  V::Min(a, b)               a > b ? a : b, a < b ? a : b
+///     V::Abs(a)
 ///     V::Exp(x)                                the steps of Exp(float)
 ///     v.Sum()                                  lanes i and i+8, then +4, +2,
-///     +1
+///                                              +1
+///     V::DotRows(q, rows, groups, sums)        exact integer dots, see
+///                                              DotKeysQ8
 ///
 /// The defined order of a reduction over n elements: lane i takes elements i,
 /// i + 16, ... in ascending order, a last block of fewer than 16 is filled up
@@ -25,6 +30,7 @@
 /// instructions that this CPU lacks.
 #pragma once
 
+#include "common/base/deterministic_math.h"
 #include "common/simd/primitives.h"
 
 namespace kvlab {
@@ -113,11 +119,123 @@ struct Kernels {
   static void AccumulateValues(const float* weights, const float* values,
                                int tokens, int stride, float* acc) {
     int i = 0;
-    for (; i + 4 * kLanes <= stride; i += 4 * kLanes) {
-      AccumulateColumns<4>(weights, values + i, tokens, stride, acc + i);
+    for (; i + V::kColumns <= stride; i += V::kColumns) {
+      AccumulateColumns<V::kColumns / kLanes>(weights, values + i, tokens,
+                                              stride, acc + i);
     }
     for (; i < stride; i += kLanes) {
       AccumulateColumns<1>(weights, values + i, tokens, stride, acc + i);
+    }
+  }
+
+  static float Quantise(const float* x, int n, std::int8_t* codes) {
+    V largest = V::Zero();
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      largest = V::Max(V::Abs(V::Load(x + i)), largest);
+    }
+    if (i < n) largest = V::Max(V::Abs(V::LoadPartial(x + i, n - i)), largest);
+    float lanes[kLanes];
+    largest.Store(lanes);
+    const float scale = Max(lanes, kLanes) / 127.0f;
+    if (scale == 0) {
+      for (i = 0; i < n; ++i) codes[i] = 0;
+      return 0;
+    }
+    const V s = V::Set(scale);
+    for (i = 0; i + kLanes <= n; i += kLanes) {
+      Codes(V::Load(x + i) / s).StoreInt8(codes + i);
+    }
+    if (i < n) {
+      std::int8_t rest[kLanes];
+      Codes(V::LoadPartial(x + i, n - i) / s).StoreInt8(rest);
+      for (int j = 0; j < n - i; ++j) codes[i + j] = rest[j];
+    }
+    return scale;
+  }
+
+  /// Rounds to nearest, ties to even, and clamps to +-127. Only the quotient
+  /// by a subnormal scale is ever beyond, and never beyond 255.
+  static V Codes(V quotient) {
+    const V round = V::Set(exp_constants::kRound);
+    const V rounded = (quotient + round) + V::Set(-exp_constants::kRound);
+    return V::Min(V::Max(rounded, V::Set(-127.0f)), V::Set(127.0f));
+  }
+
+  /// Rows of keys are read one after another, whole, as they lie in memory;
+  /// everything after the integer dots is 16 tokens at a time.
+  static void DotKeysQ8(const Q8Query& query, const std::int8_t* keys,
+                        const float* key_scales, int tokens, int stride,
+                        float scale, float* scores) {
+    constexpr int kGroups = 4;  // groups of each row at a time: 128 codes
+    const int groups = stride / kQ8Group;
+    for (int t = 0; t < tokens; t += kLanes) {
+      const int count = tokens - t < kLanes ? tokens - t : kLanes;
+      V f = V::Zero();
+      for (int g = 0; g < groups; g += kGroups) {
+        const int some = groups - g < kGroups ? groups - g : kGroups;
+        // sums[j][r]: group g + j of the query with that of token t + r.
+        alignas(64) std::int32_t sums[kGroups][kLanes];
+        for (int r = 0; r < kLanes; r += 4) {
+          if (r >= count) {  // no such tokens
+            for (int j = 0; j < some; ++j) {
+              for (int i = r; i < kLanes; ++i) sums[j][i] = 0;
+            }
+            break;
+          }
+          const std::int8_t* rows[4];  // beyond the last token: the last again
+          for (int i = 0; i < 4; ++i) {
+            const int row = r + i < count ? r + i : count - 1;
+            rows[i] = keys + std::int64_t{t + row} * stride + g * kQ8Group;
+          }
+          V::DotRows(query.codes + g * kQ8Group, rows, some, &sums[0][r]);
+        }
+        for (int j = 0; j < some; ++j) {
+          f = V::Fma(V::LoadInt32(sums[j]), V::Set(query.scales[g + j]), f);
+        }
+      }
+      if (count == kLanes) {
+        ((f * V::Load(key_scales + t)) * V::Set(scale)).Store(scores + t);
+      } else {
+        float block[kLanes];
+        ((f * V::LoadPartial(key_scales + t, count)) * V::Set(scale))
+            .Store(block);
+        for (int r = 0; r < count; ++r) scores[t + r] = block[r];
+      }
+    }
+  }
+
+  /// As AccumulateColumns, on codes.
+  template <int kVectors>
+  static void AccumulateColumnsQ8(const float* weights,
+                                  const std::int8_t* values, int tokens,
+                                  int stride, float* acc) {
+    V a[kVectors];
+    for (int j = 0; j < kVectors; ++j) a[j] = V::Load(acc + j * kLanes);
+    for (int t = 0; t < tokens; ++t) {
+      const V w = V::Set(weights[t]);
+      const std::int8_t* v = values + std::int64_t{t} * stride;
+      for (int j = 0; j < kVectors; ++j) {
+        a[j] = V::Fma(w, V::LoadInt8(v + j * kLanes), a[j]);
+      }
+    }
+    for (int j = 0; j < kVectors; ++j) a[j].Store(acc + j * kLanes);
+  }
+
+  static void AccumulateValuesQ8(const float* weights,
+                                 const std::int8_t* values,
+                                 const float* value_scales, int tokens,
+                                 int stride, float* acc) {
+    constexpr int kVectors = V::kColumns / kLanes;
+    float scaled[kTileTokens];
+    for (int t = 0; t < tokens; ++t) scaled[t] = weights[t] * value_scales[t];
+    int i = 0;
+    for (; i + V::kColumns <= stride; i += V::kColumns) {
+      AccumulateColumnsQ8<kVectors>(scaled, values + i, tokens, stride,
+                                    acc + i);
+    }
+    for (; i < stride; i += kQ8Group) {
+      AccumulateColumnsQ8<2>(scaled, values + i, tokens, stride, acc + i);
     }
   }
 
@@ -282,6 +400,9 @@ struct Kernels {
     return {.isa = isa,
             .dot_keys = DotKeys,
             .accumulate_values = AccumulateValues,
+            .quantise = Quantise,
+            .dot_keys_q8 = DotKeysQ8,
+            .accumulate_values_q8 = AccumulateValuesQ8,
             .max = Max,
             .exp_and_sum = ExpAndSum,
             .scale = Scale,

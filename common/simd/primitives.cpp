@@ -5,6 +5,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #include "common/base/error.h"
@@ -18,24 +22,91 @@ struct IsaEntry {
   std::string_view name;
 };
 
-// Every name that --isa knows, on any architecture.
-constexpr std::array<IsaEntry, 2> kIsas = {{
+constexpr std::array<IsaEntry, 6> kIsas = {{
     {Isa::kScalar, "scalar"},
     {Isa::kAvx2, "avx2"},
+    {Isa::kAvx512, "avx512"},
+    {Isa::kAvx512Vnni, "avx512vnni"},
+    {Isa::kNeon, "neon"},
+    {Isa::kNeonDotprod, "neon_dotprod"},
 }};
 
 #if defined(__x86_64__)
-constexpr std::array kBuilt = {Isa::kScalar, Isa::kAvx2};
-#else
-constexpr std::array kBuilt = {Isa::kScalar};
-#endif
+constexpr std::array kBuilt = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512,
+                               Isa::kAvx512Vnni};
 
-#if defined(__x86_64__)
 /// Conversion of float16; clang 16's __builtin_cpu_supports does not know it.
 bool CpuHasF16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
+
+bool BuiltAndCpuHas(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             CpuHasF16c();
+#if defined(KVLAB_EMULATE_AVX512)  // for tests: made of AVX2
+    case Isa::kAvx512:
+    case Isa::kAvx512Vnni:
+      return BuiltAndCpuHas(Isa::kAvx2);
+#else
+    case Isa::kAvx512:
+      return BuiltAndCpuHas(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
+    case Isa::kAvx512Vnni:
+      return BuiltAndCpuHas(Isa::kAvx512) &&
+             __builtin_cpu_supports("avx512vnni");
+#endif
+    default:
+      return false;
+  }
+}
+
+const Primitives* VectorPrimitives(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return &Avx2Primitives();
+    case Isa::kAvx512:
+      return &Avx512Primitives();
+    case Isa::kAvx512Vnni:
+      return &Avx512VnniPrimitives();
+    default:
+      return nullptr;
+  }
+}
+#elif defined(__aarch64__)
+constexpr std::array kBuilt = {Isa::kScalar, Isa::kNeon, Isa::kNeonDotprod};
+
+bool BuiltAndCpuHas(Isa isa) {
+  if (isa == Isa::kNeon) return true;  // part of the architecture
+  if (isa != Isa::kNeonDotprod) return false;
+#if defined(__linux__)
+  constexpr unsigned long kAsimdDp = 1ul << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kAsimdDp) != 0;
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr,
+                      0) == 0 &&
+         has != 0;
+#else
+  return false;
+#endif
+}
+
+const Primitives* VectorPrimitives(Isa isa) {
+  if (isa == Isa::kNeon) return &NeonPrimitives();
+  if (isa == Isa::kNeonDotprod) return &NeonDotprodPrimitives();
+  return nullptr;
+}
+#else
+constexpr std::array kBuilt = {Isa::kScalar};
+
+bool BuiltAndCpuHas(Isa) { return false; }
+const Primitives* VectorPrimitives(Isa) { return nullptr; }
 #endif
 
 }  // namespace
@@ -50,20 +121,16 @@ std::string_view IsaName(Isa isa) {
 
 std::span<const Isa> BuiltIsas() { return kBuilt; }
 
-bool CpuHas(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return true;
-    case Isa::kAvx2:
-#if defined(__x86_64__)
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             CpuHasF16c();
-#else
-      return false;
-#endif
-  }
-  return false;
+std::span<const Isa> KnownIsas() {
+  static constexpr auto known = [] {
+    std::array<Isa, kIsas.size()> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = kIsas[i].isa;
+    return all;
+  }();
+  return known;
 }
+
+bool CpuHas(Isa isa) { return isa == Isa::kScalar || BuiltAndCpuHas(isa); }
 
 Isa BestIsa() {
   Isa best = Isa::kScalar;
@@ -91,10 +158,8 @@ Isa ParseIsa(std::string_view name) {
 
 const Primitives& PrimitivesFor(Isa isa) {
   KVLAB_CHECK(CpuHas(isa));
-#if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return Avx2Primitives();
-#endif
-  return ScalarPrimitives();
+  const Primitives* vectors = VectorPrimitives(isa);
+  return vectors != nullptr ? *vectors : ScalarPrimitives();
 }
 
 }  // namespace kvlab

@@ -22,8 +22,12 @@ inline constexpr int kTileTokens = 32;
 /// f32 rows are padded with zeros to a multiple of this.
 inline constexpr int kLanes = 16;
 
-/// Instruction sets, the plainest first.
-enum class Isa { kScalar, kAvx2 };
+/// Elements of a q8 query that share one scale; q8 rows are padded with zero
+/// codes to a multiple of this.
+inline constexpr int kQ8Group = 32;
+
+/// Instruction sets; of one architecture's, the better ones come later.
+enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Vnni, kNeon, kNeonDotprod };
 
 /// Where a block of tokens stands: `tokens` rows of `cols` floats each, the
 /// rows `stride` floats apart.
@@ -32,6 +36,12 @@ struct TokenRows {
   int tokens;
   std::int64_t cols;
   std::int64_t stride;
+};
+
+/// A query quantised in groups of 32: element i is codes[i] * scales[i / 32].
+struct Q8Query {
+  const std::int8_t* codes;  ///< [stride]
+  const float* scales;       ///< [stride / 32]
 };
 
 /// One table per instruction set. Pointers need no alignment. Floats in and
@@ -48,6 +58,26 @@ struct Primitives {
   /// weights [tokens], values [tokens][stride], acc [stride].
   void (*accumulate_values)(const float* weights, const float* values,
                             int tokens, int stride, float* acc);
+
+  /// The q8 rule on one row or group: scale = max|x| / 127, code[i] = x[i] /
+  /// scale rounded to nearest, ties to even, within +-127; all codes 0 if the
+  /// scale is 0. Returns the scale. x [n], codes [n], n >= 1.
+  float (*quantise)(const float* x, int n, std::int8_t* codes);
+
+  /// q8 scores[t] = (f * key_scales[t]) * scale, f the dot of the query with
+  /// the codes of token t: per group of 32 an exact integer, times the group's
+  /// scale; the groups are added by fma in ascending order.
+  /// keys [tokens][stride], key_scales [tokens], stride a multiple of 32.
+  void (*dot_keys_q8)(const Q8Query& query, const std::int8_t* keys,
+                      const float* key_scales, int tokens, int stride,
+                      float scale, float* scores);
+
+  /// acc[i] = fma(weights[t] * value_scales[t], values[t][i], acc[i]), t
+  /// ascending. weights, value_scales [tokens], values [tokens][stride] codes,
+  /// acc [stride], stride a multiple of 32, tokens <= 32.
+  void (*accumulate_values_q8)(const float* weights, const std::int8_t* values,
+                               const float* value_scales, int tokens,
+                               int stride, float* acc);
 
   /// Largest of x[0..n), n >= 1. NaN comes out only if x holds one, and is
   /// found later by its weight (which of several, or a number, is not defined).
@@ -81,7 +111,10 @@ std::string_view IsaName(Isa isa);
 /// All instruction sets that this program was built with.
 std::span<const Isa> BuiltIsas();
 
-/// True if this CPU can run `isa`.
+/// Every instruction set that --isa knows, of whatever architecture.
+std::span<const Isa> KnownIsas();
+
+/// True if this program was built with `isa` and this CPU can run it.
 bool CpuHas(Isa isa);
 
 /// The best instruction set that this CPU can run.

@@ -14,6 +14,7 @@ namespace {
 struct ScalarVector {
   static constexpr int kMatmulRows = 2;
   static constexpr int kMatmulTokens = 2;
+  static constexpr int kColumns = 64;
 
   float lane[kLanes];
 
@@ -43,7 +44,20 @@ struct ScalarVector {
     for (int i = 0; i < kLanes; ++i) v.lane[i] = ToFloat(Float16{p[i]});
     return v;
   }
+  static ScalarVector LoadInt8(const std::int8_t* p) {
+    ScalarVector v;
+    for (int i = 0; i < kLanes; ++i) v.lane[i] = p[i];
+    return v;
+  }
+  static ScalarVector LoadInt32(const std::int32_t* p) {
+    ScalarVector v;
+    for (int i = 0; i < kLanes; ++i) v.lane[i] = static_cast<float>(p[i]);
+    return v;
+  }
   void Store(float* p) const { std::memcpy(p, lane, sizeof lane); }
+  void StoreInt8(std::int8_t* p) const {
+    for (int i = 0; i < kLanes; ++i) p[i] = static_cast<std::int8_t>(lane[i]);
+  }
 
   static ScalarVector Fma(ScalarVector a, ScalarVector b, ScalarVector c) {
     for (int i = 0; i < kLanes; ++i) {
@@ -57,6 +71,16 @@ struct ScalarVector {
     }
     return a;
   }
+  static ScalarVector Min(ScalarVector a, ScalarVector b) {
+    for (int i = 0; i < kLanes; ++i) {
+      a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+    }
+    return a;
+  }
+  static ScalarVector Abs(ScalarVector a) {
+    for (float& lane : a.lane) lane = __builtin_fabsf(lane);
+    return a;
+  }
   static ScalarVector Exp(ScalarVector x) {
     for (float& lane : x.lane) lane = kvlab::Exp(lane);
     return x;
@@ -67,6 +91,20 @@ struct ScalarVector {
     for (int i = 0; i < 4; ++i) s[i] = s[i] + s[i + 4];
     for (int i = 0; i < 2; ++i) s[i] = s[i] + s[i + 2];
     return s[0] + s[1];
+  }
+
+  /// sums[j * kLanes + r] = group j of q . group j of rows[r], for 4 rows.
+  static void DotRows(const std::int8_t* q, const std::int8_t* const* rows,
+                      int groups, std::int32_t* sums) {
+    for (int j = 0; j < groups; ++j) {
+      for (int r = 0; r < 4; ++r) {
+        std::int32_t sum = 0;
+        for (int i = j * kQ8Group; i < (j + 1) * kQ8Group; ++i) {
+          sum += q[i] * rows[r][i];
+        }
+        sums[j * kLanes + r] = sum;
+      }
+    }
   }
 };
 

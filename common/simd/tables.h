@@ -7,6 +7,12 @@
 namespace kvlab {
 
 const Primitives& ScalarPrimitives();
-const Primitives& Avx2Primitives();  // x86-64 only
+// x86-64 only
+const Primitives& Avx2Primitives();
+const Primitives& Avx512Primitives();
+const Primitives& Avx512VnniPrimitives();
+// aarch64 only
+const Primitives& NeonPrimitives();
+const Primitives& NeonDotprodPrimitives();
 
 }  // namespace kvlab

@@ -44,7 +44,7 @@ Footprint RunModel(const std::string& fixture, int n,
         static_cast<int>((state >> 8) % static_cast<unsigned>(c.vocab_size)));
   }
   Transformer transformer(c, model.weights, primitives, pool, n + 3);
-  KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 3));
+  KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 3), primitives);
   ThreePass stage(primitives);
   ImportanceRecord importance(c.layers, c.heads, n);
   Footprint f;

@@ -20,7 +20,7 @@ constexpr KvCacheShape kShape{
     .layers = 2, .kv_heads = 3, .head_dim = 20, .capacity = 70};
 
 TEST(KvCache, TokenTLivesInTileTOver32RowTMod32) {
-  KvCache cache(kShape);
+  KvCache cache(kShape, PrimitivesFor(BestIsa()));
   EXPECT_EQ(cache.tokens(), 0);
   const auto rows = RandomFloats(70 * 3 * 20, 1);
   for (int layer = 0; layer < 2; ++layer) {
@@ -37,11 +37,10 @@ TEST(KvCache, TokenTLivesInTileTOver32RowTMod32) {
     for (int head = 0; head < 3; ++head) {
       const KvHeadView view = cache.View(layer, head);
       EXPECT_EQ(view.stride, 32);
-      EXPECT_EQ(view.tiles(), 3);
-      EXPECT_EQ(view.TokensInTile(2), 6);
+      EXPECT_EQ(view.TileTokens(64), 6);
       for (int t = 0; t < 70; ++t) {
-        const float* k = view.KeyTile(t / 32) + t % 32 * view.stride;
-        const float* v = view.ValueTile(t / 32) + t % 32 * view.stride;
+        const float* k = view.Key(t);
+        const float* v = view.Value(t);
         for (int i = 0; i < 32; ++i) {
           const float expected = i < 20 ? rows[t * 60 + head * 20 + i] : 0.0f;
           ASSERT_EQ(k[i], expected);
@@ -55,7 +54,7 @@ TEST(KvCache, TokenTLivesInTileTOver32RowTMod32) {
 }
 
 TEST(KvCache, RefusesWhatIsNotFiniteAndKeepsNothingOfIt) {
-  KvCache cache(kShape);
+  KvCache cache(kShape, PrimitivesFor(BestIsa()));
   auto k = RandomFloats(2 * 60, 1);
   const auto v = RandomFloats(2 * 60, 2);
   k[60 + 45] = std::numeric_limits<float>::infinity();
@@ -72,7 +71,8 @@ TEST(KvCache, RefusesWhatIsNotFiniteAndKeepsNothingOfIt) {
 TEST(KvCache, RefusesWhatDoesNotFitBeforeAllocating) {
   KvCacheShape shape{
       .layers = 64, .kv_heads = 64, .head_dim = 256, .capacity = 100'000'000};
-  const std::string error = ErrorOf([&] { KvCache cache(shape); });
+  const std::string error =
+      ErrorOf([&] { KvCache cache(shape, PrimitivesFor(BestIsa())); });
   EXPECT_TRUE(Has(error, "100000000 tokens need"));
   EXPECT_TRUE(Has(error, "TiB, but only"));
   EXPECT_TRUE(Has(error, "ask for a shorter context"));
@@ -121,7 +121,8 @@ class GenerateTest : public testing::Test {
   const Primitives& primitives_ = PrimitivesFor(BestIsa());
   Transformer transformer_{model_.config, model_.weights, primitives_, pool_,
                            100};
-  KvCache cache_{transformer_.CacheShape(KvFormat::kF32, 100)};
+  KvCache cache_{transformer_.CacheShape(KvFormat::kF32, 100),
+                 PrimitivesFor(BestIsa())};
   ThreePass stage_{primitives_};
   std::vector<int> prompt_ = {1, 2, 3, 4, 5, 6, 7};
 

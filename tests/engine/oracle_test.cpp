@@ -36,7 +36,7 @@ struct OracleRun {
     ThreadPool pool(2);
     const Primitives& primitives = PrimitivesFor(BestIsa());
     Transformer transformer(c, model.weights, primitives, pool, n + 1);
-    KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 1));
+    KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 1), primitives);
     ThreePass stage(primitives);
     importance = ImportanceRecord(c.layers, c.heads, n);
     // All but the last token in prefill; the last by a decode step, whose
@@ -112,7 +112,7 @@ TEST(LabModelOracle, AgreesWithTransformersOver2061Tokens) {
   const int capacity = 2061 + static_cast<int>(answer.size());
   Transformer transformer(model.config, model.weights, primitives, pool,
                           capacity);
-  KvCache cache(transformer.CacheShape(KvFormat::kF32, capacity));
+  KvCache cache(transformer.CacheShape(KvFormat::kF32, capacity), primitives);
   ThreePass stage(primitives);
   const Generation g =
       Generate(transformer, cache, stage, run.tokens,

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -165,6 +167,162 @@ std::string CheckAccumulateValues(const Primitives& p) {
         p.accumulate_values(weights.data(), values.data(), tokens, stride,
                             acc.data());
         d.Same(acc, expected, StrCat("tokens ", tokens, ", kind ", kind));
+      }
+    }
+  }
+  return d.Report();
+}
+
+/// The q8 rule in plain words: codes and scale of x.
+float QuantisePlainly(std::span<const float> x, std::vector<int>& codes) {
+  float largest = 0;
+  for (const float v : x) largest = std::max(largest, std::fabs(v));
+  const float scale = largest / 127.0f;
+  codes.assign(x.size(), 0);
+  for (std::size_t i = 0; i < x.size() && scale != 0; ++i) {
+    const float rounded = std::nearbyint(x[i] / scale);  // ties to even
+    codes[i] = static_cast<int>(std::clamp(rounded, -127.0f, 127.0f));
+  }
+  return scale;
+}
+
+std::string CheckQuantise(const Primitives& p) {
+  Differences d;
+  const auto check = [&](std::span<const float> x, const std::string& what) {
+    std::vector<std::int8_t> codes(x.size() + 1, 99);
+    std::vector<int> expected;
+    const float scale = QuantisePlainly(x, expected);
+    const auto n = static_cast<int>(x.size());
+    d.Same(p.quantise(x.data(), n, codes.data()), scale, what + ", scale");
+    for (int i = 0; i < n; ++i) {
+      d.True(codes[i] == expected[i],
+             StrCat(what, ", element ", i, " (", x[i], "): code ",
+                    int{codes[i]}, ", expected ", expected[i]));
+    }
+    d.True(codes[n] == 99, what + ": wrote beyond the row");
+  };
+  for (int kind = 0; kind < kKinds; ++kind) {
+    for (const int n : kRaggedLengths) {
+      check(Adversarial(n, kind), StrCat("kind ", kind, ", n ", n));
+    }
+  }
+  // Halves on both sides of a vector's tail: ties go to the even code.
+  for (const int n : {15, 16, 17, 31, 32, 33, 80}) {
+    std::vector<float> x(n);
+    for (int i = 0; i < n; ++i) {
+      x[i] = (i % 2 == 0 ? 1.0f : -1.0f) * (0.5f + static_cast<float>(i % 13));
+    }
+    x[n / 2] = 127;
+    check(x, StrCat("halves, n ", n));
+  }
+  // Scales that are tiny, subnormal (the quotient then passes 127) or zero.
+  for (const float largest :
+       {1e-37f, 1e-42f, 190 * 0x1p-149f, 100 * 0x1p-149f, 64 * 0x1p-149f,
+        63 * 0x1p-149f, 0x1p-149f, 3.4e38f}) {
+    for (const int n : {1, 16, 33}) {
+      auto x = RandomFloats(n, 20, largest / 6);
+      for (float& v : x) v = std::clamp(v, -largest, largest);
+      x[n - 1] = -largest;
+      check(x, StrCat("largest ", largest, ", n ", n));
+    }
+  }
+  return d.Report();
+}
+
+/// A query and a run of keys or values in q8, any codes within +-127.
+struct Q8Rows {
+  std::vector<std::int8_t> query, codes;
+  std::vector<float> query_scales, scales;
+  int stride;
+
+  Q8Rows(int tokens, int row_stride, int kind)
+      : query(row_stride),
+        codes(std::size_t(tokens) * row_stride),
+        query_scales(row_stride / kQ8Group),
+        scales(tokens),
+        stride(row_stride) {
+    std::mt19937 random(static_cast<unsigned>(kind) + 30);
+    const auto code = [&] {
+      if (kind == 1) return 127;
+      if (kind == 2) return random() % 2 == 0 ? 127 : -127;
+      if (kind == 3) return 0;
+      return static_cast<int>(random() % 255) - 127;
+    };
+    for (std::int8_t& c : query) c = static_cast<std::int8_t>(code());
+    for (std::int8_t& c : codes) c = static_cast<std::int8_t>(code());
+    const float size = kind == 4 ? 1e-38f : kind == 5 ? 1e15f : 0.02f;
+    query_scales = Positive(query_scales.size(), 31, size);
+    scales = Positive(scales.size(), 32, size);
+  }
+  Q8Query view() const { return {query.data(), query_scales.data()}; }
+
+  static std::vector<float> Positive(std::size_t n, unsigned seed, float size) {
+    auto x = RandomFloats(n, seed, size);
+    for (float& v : x) v = std::fabs(v);
+    return x;
+  }
+};
+constexpr int kQ8Kinds = 6;
+constexpr int kQ8Strides[] = {32, 64, 96, 128, 160, 256};
+
+std::string CheckDotKeysQ8(const Primitives& p) {
+  Differences d;
+  for (const int stride : kQ8Strides) {
+    for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
+      for (int kind = 0; kind < kQ8Kinds; ++kind) {
+        const Q8Rows rows(tokens, stride, kind);
+        std::vector<float> scores(tokens + 1, -1);
+        p.dot_keys_q8(rows.view(), rows.codes.data(), rows.scales.data(),
+                      tokens, stride, 0.088f, scores.data());
+        for (int t = 0; t < tokens; ++t) {
+          float f = 0;
+          for (int g = 0; g < stride / kQ8Group; ++g) {
+            std::int64_t dot = 0;
+            for (int i = g * kQ8Group; i < (g + 1) * kQ8Group; ++i) {
+              dot += rows.query[i] * rows.codes[t * stride + i];
+            }
+            const auto exact = static_cast<float>(dot);
+            f = g == 0 ? exact * rows.query_scales[0]
+                       : std::fma(exact, rows.query_scales[g], f);
+          }
+          d.Same(scores[t], f * rows.scales[t] * 0.088f,
+                 StrCat("token ", t, " of ", tokens, ", stride ", stride,
+                        ", kind ", kind));
+        }
+        d.Same(scores[tokens], -1, "beyond the last score");
+      }
+    }
+  }
+  // The largest dot there is: no 16-bit sum in between.
+  const std::vector<std::int8_t> full(256, 127);
+  const std::vector<float> ones(8, 1.0f);
+  float score = 0;
+  p.dot_keys_q8({full.data(), ones.data()}, full.data(), ones.data(), 1, 256,
+                1.0f, &score);
+  d.Same(score, 4129024.0f, "127 * 127 * 256");
+  return d.Report();
+}
+
+std::string CheckAccumulateValuesQ8(const Primitives& p) {
+  Differences d;
+  for (const int stride : kQ8Strides) {
+    for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
+      for (int kind = 0; kind < kQ8Kinds; ++kind) {
+        const Q8Rows rows(tokens, stride, kind);
+        const auto weights = RandomFloats(tokens, 33);
+        auto acc = RandomFloats(stride, 34);
+        auto expected = acc;
+        for (int t = 0; t < tokens; ++t) {
+          const float w = weights[t] * rows.scales[t];
+          for (int i = 0; i < stride; ++i) {
+            expected[i] = std::fma(
+                w, static_cast<float>(rows.codes[t * stride + i]), expected[i]);
+          }
+        }
+        p.accumulate_values_q8(weights.data(), rows.codes.data(),
+                               rows.scales.data(), tokens, stride, acc.data());
+        d.Same(acc, expected,
+               StrCat("tokens ", tokens, ", stride ", stride, ", kind ", kind));
       }
     }
   }
@@ -352,6 +510,11 @@ TEST_P(PrimitivesTest, DotKeys) { EXPECT_EQ(CheckDotKeys(isa()), ""); }
 TEST_P(PrimitivesTest, AccumulateValues) {
   EXPECT_EQ(CheckAccumulateValues(isa()), "");
 }
+TEST_P(PrimitivesTest, Quantise) { EXPECT_EQ(CheckQuantise(isa()), ""); }
+TEST_P(PrimitivesTest, DotKeysQ8) { EXPECT_EQ(CheckDotKeysQ8(isa()), ""); }
+TEST_P(PrimitivesTest, AccumulateValuesQ8) {
+  EXPECT_EQ(CheckAccumulateValuesQ8(isa()), "");
+}
 TEST_P(PrimitivesTest, Max) { EXPECT_EQ(CheckMax(isa()), ""); }
 TEST_P(PrimitivesTest, ExpAndSum) { EXPECT_EQ(CheckExpAndSum(isa()), ""); }
 TEST_P(PrimitivesTest, Scale) { EXPECT_EQ(CheckScale(isa()), ""); }
@@ -385,6 +548,34 @@ TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
     }
   };
   EXPECT_NE(CheckAccumulateValues(wrong), "");
+  wrong.quantise = [](const float* x, int n, std::int8_t* codes) {
+    const float scale = right->quantise(x, n, codes);  // halves away from zero
+    for (int i = 0; i < n && scale != 0; ++i) {
+      codes[i] = static_cast<std::int8_t>(
+          std::clamp(std::round(x[i] / scale), -127.0f, 127.0f));
+    }
+    return scale;
+  };
+  EXPECT_NE(CheckQuantise(wrong), "");
+  wrong.dot_keys_q8 = [](const Q8Query& q, const std::int8_t* k,
+                         const float* scales, int tokens, int stride,
+                         float scale, float* scores) {  // scaled first
+    std::vector<float> scaled(scales, scales + tokens);
+    for (float& x : scaled) x *= scale;
+    right->dot_keys_q8(q, k, scaled.data(), tokens, stride, 1.0f, scores);
+  };
+  EXPECT_NE(CheckDotKeysQ8(wrong), "");
+  wrong.accumulate_values_q8 = [](const float* w, const std::int8_t* v,
+                                  const float* scales, int tokens, int stride,
+                                  float* acc) {  // code times scale first
+    for (int t = 0; t < tokens; ++t) {
+      for (int i = 0; i < stride; ++i) {
+        const auto code = static_cast<float>(v[t * stride + i]);
+        acc[i] = std::fma(w[t], code * scales[t], acc[i]);
+      }
+    }
+  };
+  EXPECT_NE(CheckAccumulateValuesQ8(wrong), "");
   wrong.max = [](const float* x, int n) {  // forgets the ragged tail
     return right->max(x, n < kLanes ? n : n / kLanes * kLanes);
   };
@@ -430,8 +621,9 @@ TEST(ParseIsa, KnowsNamesAndNeverFallsBack) {
     FAIL() << "accepted sse9";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), kExitUsage);
-    EXPECT_NE(std::string(error.what()).find("known are scalar, avx2"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("known are scalar, avx2, avx512, "),
+        std::string::npos)
         << error.what();
   }
   EXPECT_TRUE(CpuHas(BestIsa()));
