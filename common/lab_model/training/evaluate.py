@@ -37,6 +37,7 @@ ROWS = {
     "other_wording": Case(**HALF_NEW, wording="other"),
     "held_out_wording": Case(**HALF_NEW, wording="held_out"),
     "new_noun": Case(**HALF_NEW, open_attribute=1.0),
+    "two_words": Case(**HALF_NEW, two_words=1.0),
     "short": Case(**HALF_NEW, contexts=(64, 96, 128, 192, 256)),
 }
 MAX_ANSWER = 40

@@ -102,7 +102,7 @@ class World:
 
     POOL = 12000            # made-up training names; values and nouns: half as many each
     HELD_POOL = 4000
-    HARD_NAMES = 0.25       # share of the training names that are words.hard_name
+    HARD_NAMES = 0.4        # share of the training names that are words.hard_name
     MAX_NAME_TOKENS = 7
     MAX_VALUE_TOKENS = 7
     MAX_NOUN_TOKENS = 3

@@ -3,7 +3,7 @@
 import dataclasses
 
 import documents
-from facts import Fact
+from facts import Fact, Word
 
 
 @dataclasses.dataclass
@@ -12,6 +12,7 @@ class Case:
     context: int = 2061             # prompt tokens
     contexts: tuple = ()            # or: the length of prompt i is contexts[i % len]
     unseen_name: float = 0.0        # the needle's name is held out
+    two_words: float = 0.0          # the needle's name is two names, each held out
     unseen_value: float = 0.0       # the needle's value is a held-out made-up word
     filler_names: float = 0.0       # filler names that are held out
     filler_values: float = 0.0      # filler values that are held out
@@ -66,6 +67,9 @@ class PromptBuilder:
             attribute, = rng.choices(world.attributes, [a.weight for a in world.attributes])
         unseen = rng.random() < case.unseen_name
         name = self.unseen_name(rng) if unseen else rng.choice(world.names)
+        if case.two_words and rng.random() < case.two_words:
+            first, second = (rng.choice(world.held_names).text for _ in range(2))
+            name = Word(f"{first} {second}", world.tokenizer)
         made_up = 1.0 if rng.random() < case.unseen_value else 0.0
         while True:
             value = world.pick_value(rng, attribute, made_up, held=True)

@@ -112,9 +112,14 @@ def made_up_name(rng, pieces=None):
 
 
 def hard_name(rng, pieces):
-    """A name of the kinds that a small model copies badly: with an accented letter, often its
-    first ("Ștefa", "Okøn"), or of many pieces ("Uxcomswor")."""
-    if rng.random() < 0.5:
+    """A name of the kinds that a small model copies badly: two words ("Maria Velmo"), an accented
+    letter, often the first ("Ștefa", "Okøn"), or many pieces ("Uxcomswor")."""
+    kind = rng.random()
+    if kind < 0.5:
+        first, second = (rng.choice(FACTS["names"]) if rng.random() < 0.5
+                         else capital(base_word(rng, pieces)) for _ in range(2))
+        return first + " " + second
+    if kind < 0.75:
         return capital("".join(rng.choice(pieces) for _ in range(rng.randint(4, 6))))
     word = mutated_name(rng) if rng.random() < 0.5 else base_word(rng, pieces)
     at = rng.choice([0, rng.randrange(len(word)), rng.randrange(len(word))])
