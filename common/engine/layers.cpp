@@ -22,6 +22,10 @@ void RmsNorm(const Primitives& primitives, std::span<const float> x,
   KVLAB_CHECK_EQ(gain.size(), x.size());
   const float mean =
       primitives.dot(x.data(), x.data(), n) / static_cast<float>(n);
+  if (!std::isfinite(mean)) {
+    Fail("RMSNorm: the mean square of a row is ", mean,
+         "; the weights of the model are damaged or overflow float32");
+  }
   const float factor = 1.0f / std::sqrt(mean + eps);
   for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * factor * gain[i];
 }

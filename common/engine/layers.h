@@ -12,6 +12,7 @@
 namespace kvlab {
 
 /// out[i] = x[i] / sqrt(mean(x^2) + eps) * gain[i] over one row. out may be x.
+/// Throws Error if the mean is not finite.
 /// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.)
 void RmsNorm(const Primitives& primitives, std::span<const float> x,
              std::span<const float> gain, float eps, float* out);

@@ -7,17 +7,18 @@
 
 namespace kvlab {
 
-RopeTable::RopeTable(double theta, int head_dim, int positions)
-    : half_(head_dim / 2), positions_(positions) {
-  std::vector<float> inverse_frequency;
-  for (int i = 0; i < half_; ++i) {
-    inverse_frequency.push_back(InverseFrequency(theta, i, head_dim));
+RopeTable::RopeTable(double theta, int head_dim) {
+  for (int i = 0; i < head_dim / 2; ++i) {
+    inverse_frequency_.push_back(InverseFrequency(theta, i, head_dim));
   }
-  const auto size = static_cast<std::size_t>(positions) * half_;
-  cos_.reserve(size);
-  sin_.reserve(size);
-  for (int p = 0; p < positions; ++p) {
-    for (const float f : inverse_frequency) {
+}
+
+void RopeTable::Prepare(int first, int count) {
+  first_ = first;
+  cos_.clear();
+  sin_.clear();
+  for (int p = first; p < first + count; ++p) {
+    for (const float f : inverse_frequency_) {
       const float angle = static_cast<float>(p) * f;
       cos_.push_back(Cos(angle));
       sin_.push_back(Sin(angle));
@@ -26,14 +27,16 @@ RopeTable::RopeTable(double theta, int head_dim, int positions)
 }
 
 void RopeTable::Apply(float* x, int position) const {
-  KVLAB_CHECK(position >= 0 && position < positions_);
-  const float* c = &cos_[static_cast<std::size_t>(position) * half_];
-  const float* s = &sin_[static_cast<std::size_t>(position) * half_];
-  for (int i = 0; i < half_; ++i) {
+  const std::size_t half = inverse_frequency_.size();
+  const std::size_t row = static_cast<std::size_t>(position - first_) * half;
+  KVLAB_CHECK(position >= first_ && row + half <= cos_.size());
+  for (std::size_t i = 0; i < half; ++i) {
     const float a = x[i];
-    const float b = x[i + half_];
-    x[i] = std::fma(a, c[i], -(b * s[i]));
-    x[i + half_] = std::fma(b, c[i], a * s[i]);
+    const float b = x[i + half];
+    const float c = cos_[row + i];
+    const float s = sin_[row + i];
+    x[i] = std::fma(a, c, -(b * s));
+    x[i + half] = std::fma(b, c, a * s);
   }
 }
 

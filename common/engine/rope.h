@@ -6,26 +6,31 @@
 
 namespace kvlab {
 
-/// cos and sin of every position's angles, computed once.
+/// cos and sin of the angles of the positions in flight.
 ///
 /// Pair i of a head of d elements is (x[i], x[i + d/2]); position p turns it by
 /// the angle p * theta^(-2i/d). Queries and keys turned so have a dot product
 /// that depends on the distance of their positions alone. (Su et al.,
 /// "RoFormer", 2021.)
+///
+/// The inverse frequency is correctly rounded to f32, the angle is an f32
+/// product; sin and cos are our own, so the angles have the same bits
+/// everywhere.
 class RopeTable {
  public:
-  /// Angles for positions 0 ... positions - 1. The inverse frequency is
-  /// correctly rounded to f32, the angle is an f32 product; sin and cos are our
-  /// own, so the table has the same bits everywhere.
-  RopeTable(double theta, int head_dim, int positions);
+  RopeTable(double theta, int head_dim);
 
-  /// Turns a row x[head_dim] in place.
+  /// Computes the angles of positions first ... first + count - 1: once for all
+  /// heads and layers of a forward pass.
+  void Prepare(int first, int count);
+
+  /// Turns a row x[head_dim] in place; `position` must have been prepared.
   void Apply(float* x, int position) const;
 
  private:
-  int half_;
-  int positions_;
-  std::vector<float> cos_;  // [positions][half]
+  int first_ = 0;
+  std::vector<float> inverse_frequency_;  // [half]
+  std::vector<float> cos_;                // [count][half]
   std::vector<float> sin_;
 };
 

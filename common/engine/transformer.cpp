@@ -36,13 +36,12 @@ void Resize(std::vector<float>& v, std::int64_t size) {
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, const Weights& weights,
-                         const Primitives& primitives, ThreadPool& pool,
-                         int max_tokens)
+                         const Primitives& primitives, ThreadPool& pool)
     : config_(config),
       weights_(weights),
       primitives_(primitives),
       pool_(pool),
-      rope_(config.rope_theta, config.head_dim, max_tokens) {}
+      rope_(config.rope_theta, config.head_dim) {}
 
 KvCacheShape Transformer::CacheShape(KvFormat format, int capacity) const {
   return {.format = format,
@@ -52,7 +51,8 @@ KvCacheShape Transformer::CacheShape(KvFormat format, int capacity) const {
           .capacity = capacity};
 }
 
-void Transformer::Embed(std::span<const int> tokens) {
+void Transformer::Embed(std::span<const int> tokens, int first_position) {
+  rope_.Prepare(first_position, static_cast<int>(tokens.size()));
   const std::int64_t hidden = config_.hidden_size;
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t heads_dim = std::int64_t{config_.heads} * config_.head_dim;
@@ -168,7 +168,7 @@ std::span<const float> Transformer::Prefill(std::span<const int> tokens,
     const auto count =
         static_cast<int>(std::min<std::int64_t>(options.chunk, total - begin));
     const int first = cache.tokens();
-    Embed(tokens.subspan(begin, count));
+    Embed(tokens.subspan(begin, count), first);
     for (int layer = 0; layer < config_.layers; ++layer) {
       Layer(layer, count, cache, [&] {
         const auto group_of = [&](std::int64_t kv_head) {
@@ -225,7 +225,7 @@ std::span<const float> Transformer::Decode(int token, KvCache& cache,
   const int position = cache.tokens();
   Resize(logits_, config_.vocab_size);
   attention_ms_ = 0;
-  Embed({&token, 1});
+  Embed({&token, 1}, position);
   for (int layer = 0; layer < config_.layers; ++layer) {
     Layer(layer, 1, cache, [&] {
       const auto start = Clock::now();

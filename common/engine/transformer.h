@@ -47,9 +47,9 @@ struct DecodeOptions {
 /// a time.
 class Transformer {
  public:
-  /// Keeps references to all arguments. `max_tokens` bounds the positions.
+  /// Keeps references to all arguments.
   Transformer(const ModelConfig& config, const Weights& weights,
-              const Primitives& primitives, ThreadPool& pool, int max_tokens);
+              const Primitives& primitives, ThreadPool& pool);
 
   /// The shape of a cache for this model.
   KvCacheShape CacheShape(KvFormat format, int capacity) const;
@@ -77,7 +77,7 @@ class Transformer {
   /// queries_ once the cache holds this layer's new keys and values.
   void Layer(int layer, int count, KvCache& cache,
              const std::function<void()>& attend);
-  void Embed(std::span<const int> tokens);
+  void Embed(std::span<const int> tokens, int first_position);
   void Norm(std::span<const float> gain, int count);
   void AddMatmul(std::span<const float> x, const WeightMatrix& w, int count);
   std::span<const float> Logits(std::span<const float> hidden, float* out);

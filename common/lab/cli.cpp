@@ -1,22 +1,29 @@
 #include "common/lab/cli.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <limits>
 #include <new>
+#include <system_error>
 
 #include "build_info.h"
 #include "common/base/error.h"
+#include "common/lab/interrupt.h"
 
 namespace kvlab {
 namespace {
+
+const char* program_name = "kvlab";
 
 /// True if standard output is a pipe or socket that nobody reads any more.
 bool ReaderHasGone() {
@@ -24,19 +31,17 @@ bool ReaderHasGone() {
   return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-/// Writes out what is buffered. Throws Error if any of the output was lost.
-void FinishStdout() {
-  std::cout.flush();
-  const bool lost =
-      !std::cout || std::fflush(stdout) != 0 || std::ferror(stdout);
-  if (lost && !ReaderHasGone()) {
-    Fail("standard output cannot be written; is the disk full?");
-  }
-}
-
 /// Reads the command line and does the work. Throws Error.
 int ParseAndRun(CLI::App& app, int argc, const char* const* argv,
                 const ProgramBody& body) {
+  // CLI11 would take the next argument for the value.
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with("--") && argument.size() > 3 &&
+        argument.find('=') == argument.size() - 1) {
+      FailUsage(Printable(argument), " expected a value, found an empty one");
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
@@ -53,19 +58,41 @@ int Report(const std::string& name, const char* message, int exit_code) {
   return exit_code;
 }
 
-std::string ReadAll(std::istream& in, const std::string& name,
+/// Everything that can be read from an open file.
+std::string ReadAll(int file, const std::string& name,
                     std::uint64_t max_bytes) {
+  const auto fail = [&](int error) {
+    CheckInterrupted();
+    Fail(name, ": cannot be read: ", std::generic_category().message(error));
+  };
   std::string text;
   std::array<char, 65536> block;
-  while (in) {
-    in.read(block.data(), block.size());
-    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
+  while (true) {
+    const ssize_t got = ::read(file, block.data(), block.size());
+    if (got < 0) fail(errno);
+    if (got == 0) return text;
+    text.append(block.data(), static_cast<std::size_t>(got));
     if (text.size() > max_bytes) {
       Fail(name, ": expected at most ", max_bytes, " bytes, found more");
     }
   }
-  if (in.bad()) Fail(name, ": cannot be read");
-  return text;
+}
+
+/// Where no catch can help: an allocation that fails inside a destructor, a
+/// bug.
+[[noreturn]] void Terminate() {
+  const char* what = "a bug: terminated without a reason";
+  try {
+    if (std::current_exception())
+      std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    what = "out of memory";
+  } catch (const std::exception& e) {
+    what = e.what();
+  } catch (...) {
+  }
+  std::fprintf(stderr, "%s: %s\n", program_name, what);
+  std::_Exit(kExitFailed);
 }
 
 }  // namespace
@@ -73,6 +100,9 @@ std::string ReadAll(std::istream& in, const std::string& name,
 int RunProgram(int argc, const char* const* argv, const std::string& name,
                const std::string& description, const ProgramSetup& setup) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f: write() fails
+  program_name = name.c_str();
+  std::set_terminate(Terminate);
   try {
     CLI::App app(description, name);
     const ProgramBody body = setup(app);
@@ -85,6 +115,8 @@ int RunProgram(int argc, const char* const* argv, const std::string& name,
     FinishStdout();
     return exit_code;
   } catch (const Error& e) {
+    // Whatever failed because a signal came failed because of the signal.
+    if (Interrupted()) return Report(name, "interrupted", kExitInterrupted);
     return Report(name, e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     return Report(name, "out of memory", kExitFailed);
@@ -102,20 +134,73 @@ std::string_view Version() { return KVLAB_VERSION; }
 
 std::filesystem::path LabModelDirectory() { return KVLAB_LAB_MODEL_DIR; }
 
+void FinishStdout() {
+  std::cout.flush();
+  const bool lost =
+      !std::cout || std::fflush(stdout) != 0 || std::ferror(stdout);
+  if (lost && !ReaderHasGone()) {
+    Fail("standard output cannot be written; is the disk full?");
+  }
+}
+
+CLI::Validator NotEmpty() {
+  return {[](std::string& value) -> std::string {
+            return value.empty() ? "expected a value, found an empty one" : "";
+          },
+          ""};
+}
+
+CLI::Validator WholeNumber(std::uint64_t low, std::uint64_t high) {
+  return {[=](std::string& value) -> std::string {
+            std::uint64_t number = 0;
+            const char* end = value.data() + value.size();
+            const auto [rest, error] =
+                std::from_chars(value.data(), end, number);
+            if (error == std::errc() && rest == end && low <= number &&
+                number <= high) {
+              value = std::to_string(number);
+              return "";
+            }
+            return StrCat("expected a whole number from ", low, " to ", high,
+                          ", found \"", Printable(value), "\"");
+          },
+          ""};
+}
+
+CLI::Validator Share() {
+  return {
+      [](std::string& value) -> std::string {
+        double number = -1;
+        const char* end = value.data() + value.size();
+        const auto [rest, error] = std::from_chars(value.data(), end, number);
+        if (error == std::errc() && rest == end && 0 <= number && number <= 1) {
+          return "";
+        }
+        return StrCat("expected a number from 0 to 1, found \"",
+                      Printable(value), "\"");
+      },
+      ""};
+}
+
 std::string ReadInput(const std::string& file, std::uint64_t max_bytes) {
-  if (file == "-") return ReadAll(std::cin, "standard input", max_bytes);
+  if (file == "-") return ReadAll(STDIN_FILENO, "standard input", max_bytes);
   const std::string name = Printable(file, 1024);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
-    Fail(name, ": expected a file, found a directory");
+  const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) {
+    const int error = errno;
+    CheckInterrupted();
+    if (error == ENOENT) Fail(name, ": no such file");
+    Fail(name, ": cannot be opened for reading: ",
+         std::generic_category().message(error));
   }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    Fail(name, std::filesystem::exists(file, ignored)
-                   ? ": cannot be opened for reading; check its rights"
-                   : ": no such file");
+  try {
+    std::string text = ReadAll(opened, name, max_bytes);
+    ::close(opened);
+    return text;
+  } catch (...) {
+    ::close(opened);
+    throw;
   }
-  return ReadAll(in, name, max_bytes);
 }
 
 std::string ForTerminal(std::string_view text) {

@@ -31,6 +31,18 @@ using ProgramSetup = std::function<ProgramBody(CLI::App& app)>;
 int RunProgram(int argc, const char* const* argv, const std::string& name,
                const std::string& description, const ProgramSetup& setup);
 
+/// Writes out what standard output has so far. Throws Error if any of it was
+/// lost: before something is done that a failed run must not do.
+void FinishStdout();
+
+/// For CLI::Option::transform: what a value must be, with a message that says
+/// what was expected and found.
+CLI::Validator NotEmpty();
+/// A whole number in decimal digits; leading zeros do not make it octal.
+CLI::Validator WholeNumber(std::uint64_t low, std::uint64_t high);
+/// A number from 0 to 1.
+CLI::Validator Share();
+
 /// What --version prints: program, version, commit, compiler and flags.
 std::string VersionText(std::string_view name);
 
@@ -41,8 +53,8 @@ std::string_view Version();
 std::filesystem::path LabModelDirectory();
 
 /// The text of a file that the user names; "-" is standard input, pipes and
-/// devices are read too. Throws Error if it cannot be read or is longer than
-/// `max_bytes`.
+/// devices are read too. Throws Error if it cannot be read, is longer than
+/// `max_bytes`, or a signal comes while it waits (see InterruptGuard).
 std::string ReadInput(const std::string& file,
                       std::uint64_t max_bytes = 64'000'000);
 

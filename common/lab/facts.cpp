@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/loader/json.h"
@@ -59,11 +61,17 @@ std::vector<std::string> Strings(const Json& object, const char* field,
 
 std::string Fact::Text() const {
   std::string text = Replaced(attribute->fact, "{a}", Article(value));
+  text = Replaced(std::move(text), "{noun}", noun);
   return Replaced(Replaced(text, "{name}", name), "{value}", value);
 }
 
-std::string Fact::Question() const {
-  return Replaced(attribute->questions.front(), "{name}", name);
+std::vector<std::string> Fact::Questions() const {
+  std::vector<std::string> questions;
+  for (const std::string& question : attribute->questions) {
+    questions.push_back(
+        Replaced(Replaced(question, "{noun}", noun), "{name}", name));
+  }
+  return questions;
 }
 
 FactBook FactBook::LoadShipped() {
@@ -73,12 +81,16 @@ FactBook FactBook::LoadShipped() {
   const Json json = ReadJsonFile(file);
   const JsonFields fields(json, where);
   FactBook book;
+  book.path_ = file;
   book.names_ = Strings(json, "names", where);
-  const Json* attributes = fields.Find("attributes");
-  if (attributes == nullptr || !attributes->is_array()) {
-    fields.Refuse("attributes", "a list", "none");
-  }
-  for (const Json& item : *attributes) {
+  const auto list = [&](const char* field) -> const Json& {
+    const Json* attributes = fields.Find(field);
+    if (attributes == nullptr || !attributes->is_array()) {
+      fields.Refuse(field, "a list", "none");
+    }
+    return *attributes;
+  };
+  for (const Json& item : list("attributes")) {
     const JsonFields attribute(item, where, "attributes.");
     book.attributes_.push_back({.id = attribute.String("id"),
                                 .fact = attribute.String("fact"),
@@ -86,34 +98,75 @@ FactBook FactBook::LoadShipped() {
                                 .values = Strings(item, "values", where),
                                 .weight = attribute.Positive("weight")});
   }
+  for (const Json& item : list("open_attributes")) {
+    const JsonFields attribute(item, where, "open_attributes.");
+    book.open_attributes_.push_back(
+        {.id = attribute.String("id"),
+         .fact = attribute.String("fact"),
+         .questions = Strings(item, "questions", where),
+         .values = {}});
+  }
   return book;
 }
 
-std::optional<Fact> FactBook::Parse(std::string_view sentence) const {
-  for (const FactAttribute& attribute : attributes_) {
-    for (const std::string_view article : {"a", "an"}) {
-      const std::string text = Replaced(attribute.fact, "{a}", article);
-      const std::size_t name_at = text.find("{name}");
-      const std::size_t value_at = text.find("{value}");
-      const std::string before = text.substr(0, name_at);
-      const std::string middle =
-          text.substr(name_at + 6, value_at - name_at - 6);
-      const std::string after = text.substr(value_at + 7);
-      if (!sentence.starts_with(before) || !sentence.ends_with(after)) continue;
-      const std::size_t middle_at = sentence.find(middle, before.size());
-      if (middle_at == std::string_view::npos) continue;
-      const std::size_t value_from = middle_at + middle.size();
-      if (value_from + after.size() >= sentence.size()) continue;
-      const Fact fact{
-          .attribute = &attribute,
-          .name = std::string(
-              sentence.substr(before.size(), middle_at - before.size())),
-          .value = std::string(sentence.substr(
-              value_from, sentence.size() - after.size() - value_from))};
-      if (!fact.name.empty() && fact.Text() == sentence) return fact;
+namespace {
+
+/// A template matched: the fact, and how many of its letters are not a place.
+struct Match {
+  Fact fact;
+  std::size_t letters = 0;
+};
+
+/// Fits `sentence` to one template: its literal parts must follow one another,
+/// the places between them take what lies there.
+std::optional<Match> MatchTemplate(const FactAttribute& attribute,
+                                   std::string_view sentence) {
+  Match match;
+  match.fact.attribute = &attribute;
+  for (const std::string_view article : {"a", "an"}) {
+    const std::string text = Replaced(attribute.fact, "{a}", article);
+    std::map<std::string_view, std::string> places;
+    std::string_view left = text;
+    std::string_view rest = sentence;
+    match.letters = 0;
+    bool fits = true;
+    while (!left.empty() && fits) {
+      const std::size_t place_end =
+          left.find('}') + 1;  // every part: {place}...
+      const std::string_view place = left.substr(0, place_end);
+      left.remove_prefix(place_end);
+      const std::string_view literal = left.substr(0, left.find('{'));
+      left.remove_prefix(literal.size());
+      match.letters += literal.size();
+      const std::size_t at =
+          left.empty() ? rest.size() - literal.size() : rest.find(literal);
+      fits = literal.size() < rest.size() && at != std::string_view::npos &&
+             at > 0 && rest.substr(at, literal.size()) == literal;
+      if (!fits) break;
+      places[place] = rest.substr(0, at);
+      rest.remove_prefix(at + literal.size());
     }
+    if (!fits) continue;
+    match.fact.name = places["{name}"];
+    match.fact.noun = places["{noun}"];
+    match.fact.value = places["{value}"];
+    if (match.fact.Text() == sentence) return match;  // "a" or "an" as it must
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Fact> FactBook::Parse(std::string_view sentence) const {
+  std::optional<Match> best;
+  for (const auto* kinds : {&attributes_, &open_attributes_}) {
+    for (const FactAttribute& attribute : *kinds) {
+      const std::optional<Match> match = MatchTemplate(attribute, sentence);
+      if (match && (!best || match->letters > best->letters)) best = match;
+    }
+  }
+  if (!best) return std::nullopt;
+  return best->fact;
 }
 
 bool ContainsWord(std::string_view text, std::string_view word) {

@@ -15,8 +15,10 @@ extern "C" void NoteInterrupt(int /*signal*/) { interrupted = 1; }
 
 InterruptGuard::InterruptGuard() {
   interrupted = 0;
-  std::signal(SIGINT, NoteInterrupt);
-  std::signal(SIGTERM, NoteInterrupt);
+  struct sigaction action = {};  // no SA_RESTART
+  action.sa_handler = NoteInterrupt;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
 }
 
 InterruptGuard::~InterruptGuard() {
@@ -24,8 +26,10 @@ InterruptGuard::~InterruptGuard() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+bool Interrupted() { return interrupted != 0; }
+
 void CheckInterrupted() {
-  if (interrupted != 0) throw Error("interrupted", kExitInterrupted);
+  if (Interrupted()) throw Error("interrupted", kExitInterrupted);
 }
 
 }  // namespace kvlab

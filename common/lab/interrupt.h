@@ -5,7 +5,8 @@
 namespace kvlab {
 
 /// While it lives, SIGINT and SIGTERM only leave a note; CheckInterrupted acts
-/// on it. So files are never left half-written and destructors run.
+/// on it. So files are never left half-written and destructors run. A system
+/// call that waits (for input, for a pipe's other end) ends with EINTR.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -13,6 +14,9 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 };
+
+/// True once a signal has come.
+bool Interrupted();
 
 /// Throws Error(kExitInterrupted) once a signal has come.
 void CheckInterrupted();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/loader/json.h"
 
 namespace kvlab {
 namespace {
@@ -87,6 +88,54 @@ std::string LastWord(std::string_view sentence) {
   return std::string(sentence.substr(sentence.find_last_of(' ') + 1));
 }
 
+/// A needle or fact of the student's own as it goes into the prompt. Text that
+/// was pasted has typographic apostrophes, which the filler has not.
+std::string OwnSentence(const char* option, const std::string& asked) {
+  constexpr std::string_view kQuote = "\u2019";
+  std::string text;
+  for (std::string_view rest = asked; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(kQuote), rest.size());
+    text += rest.substr(0, end);
+    rest.remove_prefix(end);
+    if (rest.empty()) break;
+    text += '\'';
+    rest.remove_prefix(kQuote.size());
+  }
+  const std::size_t end = text.find_last_not_of(" \t\r\n");
+  if (end == std::string::npos ||
+      std::string_view(".!?").find(text[end]) == std::string_view::npos) {
+    FailUsage(option, " \"", Printable(text),
+              "\": expected a sentence with a full stop at its end");
+  }
+  return text;
+}
+
+/// What a student may want to know before believing a YES or NO.
+std::vector<std::string> Warnings(const NeedleOptions& options,
+                                  const FactBook& book,
+                                  const std::optional<Fact>& needle,
+                                  const NeedlePrompt& prompt) {
+  std::vector<std::string> warnings;
+  if (needle && !options.question.empty() &&
+      std::ranges::count(needle->Questions(), options.question) == 0) {
+    warnings.push_back(
+        StrCat("the question may ask for something else than the needle; YES "
+               "only says that \"",
+               Printable(prompt.expected), "\" is in the answer"));
+  }
+  for (const std::string& text : options.facts) {
+    const std::optional<Fact> fact = book.Parse(text);
+    if (fact && needle && fact->SameSubject(*needle)) {
+      warnings.push_back(StrCat("--fact \"", Printable(text),
+                                "\" says something else about what is asked"));
+    } else if (ContainsWord(text, prompt.expected)) {
+      warnings.push_back(StrCat("--fact \"", Printable(text),
+                                "\" holds the value that is looked for"));
+    }
+  }
+  return warnings;
+}
+
 /// The sentences joined by spaces, the needle at its depth and the student's
 /// facts spread evenly.
 std::string JoinFacts(const std::vector<Sentence>& filler,
@@ -125,29 +174,32 @@ std::string JoinFacts(const std::vector<Sentence>& filler,
 
 }  // namespace
 
-NeedlePrompt BuildNeedlePrompt(const NeedleOptions& options,
-                               const FactBook& book, const Tokenizer& tokenizer,
+NeedlePrompt BuildNeedlePrompt(const NeedleOptions& asked, const FactBook& book,
+                               const Tokenizer& tokenizer,
                                const RenderPrompt& render) {
+  NeedleOptions options = asked;
+  options.needle = OwnSentence("--needle", options.needle);
+  for (std::string& fact : options.facts) fact = OwnSentence("--fact", fact);
   if (!(options.depth >= 0 && options.depth <= 1)) {
     FailUsage("--depth ", options.depth,
               ": expected a share between 0 (needle first) and 1 (last)");
   }
   const std::optional<Fact> needle = book.Parse(options.needle);
   NeedlePrompt prompt;
+  prompt.needle = options.needle;
   prompt.expected = needle ? needle->value : LastWord(options.needle);
-  if (prompt.expected.empty()) {
-    FailUsage("--needle: expected a sentence, found \"",
-              Printable(options.needle), "\"");
-  }
   prompt.question = options.question;
   if (prompt.question.empty()) {
     if (!needle) {
       FailUsage("--needle \"", Printable(options.needle),
-                "\" is worded like none of the facts in facts.json, so the "
-                "question does not follow from it; add --question");
+                "\": its question does not follow from it; word it like "
+                "\"Zara lives in Paris.\" or \"Zara's favorite food is "
+                "ramen.\" (more in ",
+                PathText(book.path()), "), or add --question");
     }
     prompt.question = needle->Question();
   }
+  prompt.warnings = Warnings(options, book, needle, prompt);
 
   FactSource source(book, tokenizer, options.seed);
   source.Exclude(needle, prompt.expected);

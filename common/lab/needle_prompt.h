@@ -26,8 +26,11 @@ struct NeedleOptions {
 struct NeedlePrompt {
   std::string text;         ///< as the tokenizer sees it
   std::vector<int> tokens;  ///< exactly options.context of them
+  std::string needle;  ///< the sentence; a typographic apostrophe made plain
   std::string question;
   std::string expected;  ///< the value that the answer must hold
+  /// What makes YES or NO say less than it seems, each one sentence.
+  std::vector<std::string> warnings;
 };
 
 /// Turns the user's message (facts, question) into the text of a prompt: a chat
@@ -39,7 +42,8 @@ using RenderPrompt = std::function<std::string(const std::string& facts,
 /// book with the needle among them at the asked depth. The same options give
 /// the same prompt on every machine. No filler holds the expected value or says
 /// something else about what is asked. Throws a usage Error on a depth outside
-/// 0 ... 1, a needle that needs --question, a context too short for the needle.
+/// 0 ... 1, a needle or fact that is no sentence, a needle that needs
+/// --question, a context too short for the needle.
 NeedlePrompt BuildNeedlePrompt(const NeedleOptions& options,
                                const FactBook& book, const Tokenizer& tokenizer,
                                const RenderPrompt& render);

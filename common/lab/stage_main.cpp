@@ -38,44 +38,25 @@ struct Options {
   std::string isa;
   int prefill_chunk = 512;
   int tile = kTileTokens;
+  bool show_prompt = false;
   bool json = false;
   std::string dump;
 };
 
-/// Refuses an empty value, which would otherwise read as "not given".
-CLI::Validator NotEmpty() {
-  return {[](std::string& value) -> std::string {
-            return value.empty() ? "expected a value, found an empty one" : "";
-          },
-          ""};
-}
-
-/// Refuses what does not fit an unsigned 64-bit number; CLI11 would wrap it.
-CLI::Validator Unsigned64() {
-  return {
-      [](std::string& value) -> std::string {
-        std::uint64_t number = 0;
-        const char* end = value.data() + value.size();
-        const auto [rest, error] = std::from_chars(value.data(), end, number);
-        if (error == std::errc() && rest == end) return "";
-        return StrCat("expected a number from 0 to 2^64 - 1, found ", value);
-      },
-      ""};
-}
-
 void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
   app.add_option("--model", o.model,
                  "Hugging Face model directory (default: the lab model)")
-      ->check(NotEmpty())
+      ->transform(NotEmpty())
       ->type_name("DIR");
   CLI::Option* prompt = app.add_option("--prompt", o.prompt,
                                        "Your own prompt instead of the "
                                        "needle scenario")
+                            ->transform(NotEmpty())
                             ->type_name("TEXT");
   CLI::Option* prompt_file =
       app.add_option("--prompt-file", o.prompt_file,
                      "The same from a file, - for standard input")
-          ->check(NotEmpty())
+          ->transform(NotEmpty())
           ->type_name("FILE")
           ->excludes(prompt);
   const auto needle_option = [&](CLI::Option* option) {
@@ -83,29 +64,36 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
   };
   needle_option(app.add_option("--context", o.needle.context,
                                "Tokens of the whole prompt")
-                    ->check(CLI::Range(1, 100'000'000))
+                    ->transform(WholeNumber(1, 100'000'000))
                     ->capture_default_str()
                     ->type_name("N"));
   needle_option(app.add_option("--depth", o.needle.depth,
                                "Where the needle stands, 0 first ... 1 last")
-                    ->check(CLI::Range(0.0, 1.0))
+                    ->transform(Share())
                     ->capture_default_str()
                     ->type_name("X"));
   needle_option(
       app.add_option("--seed", o.needle.seed, "Which filler facts are drawn")
-          ->check(Unsigned64())
+          ->transform(WholeNumber(0, UINT64_MAX))
           ->capture_default_str()
           ->type_name("N"));
   needle_option(
-      app.add_option("--needle", o.needle.needle, "The fact to be found")
+      app.add_option("--needle", o.needle.needle,
+                     "The fact to be found, worded like \"Zara lives in "
+                     "Paris.\", \"Zara works as a baker.\", \"Zara's "
+                     "favorite city is Paris.\", \"Zara's dog is called "
+                     "Rex.\"; else add --question")
+          ->transform(NotEmpty())
           ->capture_default_str()
           ->type_name("TEXT"));
   needle_option(app.add_option("--question", o.needle.question,
                                "The question (default: the needle's own)")
+                    ->transform(NotEmpty())
                     ->type_name("TEXT"));
   needle_option(app.add_option("--fact", o.needle.facts,
                                "A fact of yours among the filler; may be given "
                                "several times")
+                    ->transform(NotEmpty())
                     ->type_size(1)
                     ->expected(1)
                     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -117,22 +105,22 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
                "Let a model that can think do so before it answers")
       ->excludes(raw);
   app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate")
-      ->check(CLI::Range(1, 10'000'000))
+      ->transform(WholeNumber(1, 10'000'000))
       ->capture_default_str()
       ->type_name("N");
   app.add_flag("--ignore-eos", o.ignore_eos,
                "Go on after the end-of-text token");
   app.add_option("--threads", o.threads, "Threads (default: physical cores)")
-      ->check(CLI::Range(1, 1024))
+      ->transform(WholeNumber(1, 1024))
       ->type_name("N");
   app.add_option("--isa", o.isa,
                  "Instruction set of the primitives (default: the best that "
                  "this CPU has)")
-      ->check(NotEmpty())
+      ->transform(NotEmpty())
       ->type_name("NAME");
   app.add_option("--prefill-chunk", o.prefill_chunk,
                  "Prompt tokens at a time; changes no result")
-      ->check(CLI::Range(1, 1'000'000))
+      ->transform(WholeNumber(1, 1'000'000))
       ->capture_default_str()
       ->type_name("N");
   if (program.has_tile) {
@@ -143,16 +131,19 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
         ->type_name("N");
   }
   if (program.declare_options) program.declare_options(app);
+  app.add_flag("--show-prompt", o.show_prompt,
+               "Print the whole prompt as the model gets it, and stop");
   app.add_flag("--json", o.json, "Report as one JSON object");
   app.add_option("--dump", o.dump,
                  "Write attention outputs, scores, logits and tokens "
                  "(safetensors)")
-      ->check(NotEmpty())
+      ->transform(NotEmpty())
       ->type_name("FILE");
 }
 
 /// Text and tokens of what the model is given.
 struct Prompt {
+  std::string text;
   std::vector<int> tokens;
   std::optional<NeedlePrompt> needle;  // absent for a prompt of the user's own
 };
@@ -173,8 +164,8 @@ Prompt BuildPrompt(const Model& model, const Options& o) {
   Prompt prompt;
   if (o.prompt || !o.prompt_file.empty()) {
     const std::string text = o.prompt ? *o.prompt : ReadInput(o.prompt_file);
-    prompt.tokens =
-        model.tokenizer.Encode(o.raw ? text : RenderChat(model, o, text));
+    prompt.text = o.raw ? text : RenderChat(model, o, text);
+    prompt.tokens = model.tokenizer.Encode(prompt.text);
     if (prompt.tokens.empty()) {
       FailUsage(o.prompt ? "--prompt" : "--prompt-file",
                 ": the prompt is empty; give at least one character");
@@ -193,6 +184,7 @@ Prompt BuildPrompt(const Model& model, const Options& o) {
   };
   prompt.needle = BuildNeedlePrompt(o.needle, FactBook::LoadShipped(),
                                     model.tokenizer, render);
+  prompt.text = prompt.needle->text;
   prompt.tokens = prompt.needle->tokens;
   return prompt;
 }
@@ -205,7 +197,7 @@ void CheckLength(const Model& model, const Options& o, const Prompt& prompt) {
     FailUsage("the prompt has ", tokens, " tokens and --max-tokens is ",
               o.max_tokens, ", but ", PathText(model.directory),
               " has positions for ", c.max_position_embeddings,
-              "; shorten one of them");
+              ": together at most that many");
   }
   if (tokens > c.trained_context) {
     std::cerr << "warning: the prompt has " << tokens
@@ -276,6 +268,10 @@ struct Run {
   bool Found() const {
     return prompt.needle && ContainsWord(output, prompt.needle->expected);
   }
+  /// The answer is the needle's sentence, word for word.
+  bool Verbatim() const {
+    return prompt.needle && output == prompt.needle->needle;
+  }
 };
 
 void Line(const std::string& label, const std::string& value) {
@@ -297,8 +293,9 @@ void PrintQuestion(const Run& run) {
               " KV heads, head_dim ", c.head_dim, ")"));
   if (run.prompt.needle) {
     const NeedleOptions& needle = run.options.needle;
-    Line("needle", StrCat('"', ForTerminal(needle.needle), "\" at depth ",
-                          needle.depth, ", seed ", needle.seed));
+    Line("needle",
+         StrCat('"', ForTerminal(run.prompt.needle->needle), "\" at depth ",
+                needle.depth, ", seed ", needle.seed));
     Line("question", ForTerminal(run.prompt.needle->question));
   }
 }
@@ -311,9 +308,12 @@ void PrintReport(const Run& run) {
   };
   std::cout << '\n';
   if (run.prompt.needle) {
-    Line("needle found",
-         StrCat(run.Found() ? "YES" : "NO", " (looked for \"",
-                ForTerminal(run.prompt.needle->expected), "\")"));
+    Line("needle found", StrCat(run.Found() ? "YES" : "NO", " (looked for \"",
+                                ForTerminal(run.prompt.needle->expected), "\"",
+                                run.Found() && !run.Verbatim()
+                                    ? "; the sentence is not the needle's"
+                                    : "",
+                                ")"));
   }
   Line("prompt", StrCat(run.prompt.tokens.size(), " tokens"));
   Line("generated", StrCat(g.tokens.size(), " tokens",
@@ -347,8 +347,11 @@ void PrintJson(const Run& run) {
   json["depth"] = scenario ? Json(needle.depth) : Json();
   json["needle"] = Json();
   if (scenario) {
-    json["needle"] = {{"expected", run.prompt.needle->expected},
-                      {"found", run.Found()}};
+    json["needle"] = {{"sentence", run.prompt.needle->needle},
+                      {"question", run.prompt.needle->question},
+                      {"expected", run.prompt.needle->expected},
+                      {"found", run.Found()},
+                      {"verbatim", run.Verbatim()}};
   }
   json["output"] = run.output;
   json["tokens"] = {{"prompt", run.prompt.tokens.size()},
@@ -383,7 +386,7 @@ std::map<std::string, std::string> DumpMetadata(const Run& run) {
     metadata["context"] = StrCat(needle.context);
     metadata["depth"] = StrCat(needle.depth);
     metadata["seed"] = StrCat(needle.seed);
-    metadata["needle"] = needle.needle;
+    metadata["needle"] = run.prompt.needle->needle;
     metadata["question"] = run.prompt.needle->question;
   }
   return metadata;
@@ -397,13 +400,21 @@ int RunStage(const StageProgram& program, const Options& o) {
 
   const Model model = LoadModel(o.model);
   const Prompt prompt = BuildPrompt(model, o);
+  if (o.show_prompt) {
+    std::cout << ForTerminal(prompt.text) << '\n';
+    return kExitDone;
+  }
   CheckLength(model, o, prompt);
+  if (prompt.needle) {
+    for (const std::string& warning : prompt.needle->warnings) {
+      std::cerr << "warning: " << warning << '\n';
+    }
+  }
 
   const Primitives& primitives = PrimitivesFor(isa);
   ThreadPool pool(o.threads);
   const int capacity = static_cast<int>(prompt.tokens.size()) + o.max_tokens;
-  Transformer transformer(model.config, model.weights, primitives, pool,
-                          capacity);
+  Transformer transformer(model.config, model.weights, primitives, pool);
   KvCache cache(transformer.CacheShape(program.kv, capacity), primitives);
   const std::unique_ptr<AttentionStage> stage =
       program.make_stage({.primitives = primitives, .tile = o.tile});
@@ -466,6 +477,7 @@ int RunStage(const StageProgram& program, const Options& o) {
     PrintReport(run);
   }
   if (recorder) {
+    FinishStdout();  // a run that cannot report must not replace a dump
     recorder->Write(o.dump, DumpMetadata(run), prompt.tokens,
                     run.generation.tokens);
   }

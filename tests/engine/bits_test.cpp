@@ -43,7 +43,7 @@ Footprint RunModel(const std::string& fixture, int n,
     tokens.push_back(
         static_cast<int>((state >> 8) % static_cast<unsigned>(c.vocab_size)));
   }
-  Transformer transformer(c, model.weights, primitives, pool, n + 3);
+  Transformer transformer(c, model.weights, primitives, pool);
   KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 3), primitives);
   ThreePass stage(primitives);
   ImportanceRecord importance(c.layers, c.heads, n);

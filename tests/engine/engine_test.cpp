@@ -79,8 +79,9 @@ TEST(KvCache, RefusesWhatDoesNotFitBeforeAllocating) {
 }
 
 TEST(RopeTable, TurnsPairsByTheirAngle) {
-  const RopeTable rope(10000, 8, 100);
+  RopeTable rope(10000, 8);
   for (const int position : {0, 1, 99}) {
+    rope.Prepare(position / 2, position + 1);
     const auto x = RandomFloats(8, 3);
     auto y = x;
     rope.Apply(y.data(), position);
@@ -94,6 +95,7 @@ TEST(RopeTable, TurnsPairsByTheirAngle) {
   }
   auto x = RandomFloats(8, 3);
   const auto before = x;
+  rope.Prepare(0, 1);
   rope.Apply(x.data(), 0);
   EXPECT_TRUE(SameBits(x, before));
 }
@@ -108,6 +110,14 @@ TEST(RmsNorm, HasUnitMeanSquare) {
   EXPECT_NEAR(squares / 100, 4, 1e-5);
 }
 
+TEST(RmsNorm, RefusesARowThatOverflows) {
+  const std::vector<float> x(16, 2e30f), gain(16, 1.0f);
+  std::vector<float> y(16);
+  const std::string error = ErrorOf(
+      [&] { RmsNorm(PrimitivesFor(BestIsa()), x, gain, 1e-6f, y.data()); });
+  EXPECT_TRUE(Has(error, "the mean square of a row is inf")) << error;
+}
+
 TEST(Argmax, SmallestIndexAmongEquals) {
   EXPECT_EQ(Argmax(std::vector<float>{1, 5, 2, 5}), 1);
   EXPECT_EQ(Argmax(std::vector<float>{-0.0f, 0.0f}), 0);
@@ -119,8 +129,7 @@ class GenerateTest : public testing::Test {
   ModelWeights model_ = LoadWeights(FixturePath("gqa2_d64_untied_f32"));
   ThreadPool pool_{2};
   const Primitives& primitives_ = PrimitivesFor(BestIsa());
-  Transformer transformer_{model_.config, model_.weights, primitives_, pool_,
-                           100};
+  Transformer transformer_{model_.config, model_.weights, primitives_, pool_};
   KvCache cache_{transformer_.CacheShape(KvFormat::kF32, 100),
                  PrimitivesFor(BestIsa())};
   ThreePass stage_{primitives_};
@@ -139,7 +148,7 @@ TEST_F(GenerateTest, EqualsPrefillOfTheWholeText) {
   // Each token is the argmax of a fresh prefill of all before it.
   std::vector<int> text = prompt_;
   for (const int token : g.tokens) {
-    KvCache fresh(cache_.shape());
+    KvCache fresh(cache_.shape(), primitives_);
     EXPECT_EQ(Argmax(transformer_.Prefill(text, fresh, stage_, {})), token);
     text.push_back(token);
   }

@@ -35,7 +35,7 @@ struct OracleRun {
     const auto n = static_cast<int>(tokens.size());
     ThreadPool pool(2);
     const Primitives& primitives = PrimitivesFor(BestIsa());
-    Transformer transformer(c, model.weights, primitives, pool, n + 1);
+    Transformer transformer(c, model.weights, primitives, pool);
     KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 1), primitives);
     ThreePass stage(primitives);
     importance = ImportanceRecord(c.layers, c.heads, n);
@@ -110,8 +110,7 @@ TEST(LabModelOracle, AgreesWithTransformersOver2061Tokens) {
   ThreadPool pool(1);
   const Primitives& primitives = PrimitivesFor(BestIsa());
   const int capacity = 2061 + static_cast<int>(answer.size());
-  Transformer transformer(model.config, model.weights, primitives, pool,
-                          capacity);
+  Transformer transformer(model.config, model.weights, primitives, pool);
   KvCache cache(transformer.CacheShape(KvFormat::kF32, capacity), primitives);
   ThreePass stage(primitives);
   const Generation g =

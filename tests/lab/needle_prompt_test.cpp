@@ -129,6 +129,61 @@ TEST_F(NeedlePromptTest, AnyNeedleOfAKnownWordingBringsItsQuestion) {
       Has(prompt("Nguyen lives in Hanoi.").text, "Nguyen lives in Hanoi."));
 }
 
+/// A sentence can fit several kinds of fact: the closest one asks.
+TEST_F(NeedlePromptTest, TheClosestWordingBringsTheQuestion) {
+  const auto expect = [&](const std::string& needle,
+                          const std::string& question,
+                          const std::string& expected) {
+    const NeedlePrompt prompt = Build({.context = 256, .needle = needle});
+    EXPECT_EQ(prompt.question, question);
+    EXPECT_EQ(prompt.expected, expected);
+  };
+  expect("Zara's dog is called Rex.", "What is Zara's dog called?", "Rex");
+  expect("Zara's dog is brown.", "What color is Zara's dog?", "brown");
+  expect("Zara's favorite city is Paris.", "What is Zara's favorite city?",
+         "Paris");
+  expect("Zara's castle is called Le Roi.", "What is Zara's castle called?",
+         "Le Roi");
+  expect("Maria Garcia's favorite food is the paella.",
+         "What is Maria Garcia's favorite food?", "the paella");
+  expect("Zara\u2019s favorite food is soba.", "What is Zara's favorite food?",
+         "soba");
+  for (const char* needle : {"Zara's favorite food is .", "'s dog is brown.",
+                             "Zara's dog is .", " lives in Oslo"}) {
+    EXPECT_NE(ErrorOf({.context = 256, .needle = needle}), "no error")
+        << needle;
+  }
+}
+
+TEST_F(NeedlePromptTest, AFactOfOnesOwnIsASentence) {
+  for (const char* text : {"hello world", "", " ", "Zara lives in Oslo,"}) {
+    EXPECT_TRUE(Has(ErrorOf({.facts = {text}}), "full stop")) << text;
+    EXPECT_TRUE(Has(ErrorOf({.needle = text}), "full stop")) << text;
+  }
+}
+
+TEST_F(NeedlePromptTest, WarnsWhereYesOrNoSaysLessThanItSeems) {
+  const auto warnings = [&](const std::string& question,
+                            std::vector<std::string> facts) {
+    return Build({.context = 256,
+                  .question = question,
+                  .facts = std::move(facts)})
+        .warnings;
+  };
+  const std::vector<std::string> none;
+  EXPECT_EQ(warnings("", {}), none);
+  EXPECT_EQ(warnings("", {"Leo lives in Oslo."}), none);
+  for (const std::string& question :
+       book_.Parse("Zara's favorite food is ramen.")->Questions()) {
+    EXPECT_EQ(warnings(question, {}), none) << question;
+  }
+  EXPECT_TRUE(Has(warnings("Who is Zara?", {}).at(0), "something else"));
+  EXPECT_TRUE(Has(warnings("", {"Zara's favorite food is pizza."}).at(0),
+                  "says something else"));
+  EXPECT_TRUE(Has(warnings("", {"Leo's favorite food is ramen."}).at(0),
+                  "holds the value"));
+}
+
 TEST_F(NeedlePromptTest, AnyNeedleAtAllWithItsOwnQuestion) {
   const NeedlePrompt prompt = Build({.context = 256,
                                      .needle = "The secret word is xyzzy!",
@@ -138,8 +193,7 @@ TEST_F(NeedlePromptTest, AnyNeedleAtAllWithItsOwnQuestion) {
   EXPECT_TRUE(Has(prompt.text, "\nWhat is the secret word?"));
   const std::string error = ErrorOf({.needle = "The secret word is xyzzy."});
   EXPECT_TRUE(Has(error, "add --question")) << error;
-  EXPECT_TRUE(Has(ErrorOf({.needle = ""}), "expected a sentence"));
-  EXPECT_TRUE(Has(ErrorOf({.needle = " . "}), "expected a sentence"));
+  EXPECT_NE(ErrorOf({.needle = " . "}), "no error");
 }
 
 TEST_F(NeedlePromptTest, HoldsTheStudentsOwnFacts) {

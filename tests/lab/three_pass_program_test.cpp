@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/lab/cli.h"
+#include "common/loader/tokenizer.h"
 #include "tests/loader/temp_dir.h"
 #include "tests/support/program.h"
 #include "tests/support/tensors.h"
@@ -157,7 +158,7 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
   fails("--context 10", 2, "tokens");
   fails("--context 8193", 2, "positions for 8192 tokens");
   fails("--context 8192", 2,
-        "has positions for 8192; shorten");  // no room to answer
+        "has positions for 8192: together");  // no room to answer
   fails("--depth 1.5", 2, "--depth");
   fails("--depth nan", 2, "--depth");
   fails("--seed -1", 2, "--seed");
@@ -168,7 +169,13 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
   }
   fails("--max-tokens 0", 2, "--max-tokens");
   fails("--prefill-chunk 0", 2, "--prefill-chunk");
-  fails("--raw --prompt ''", 2, "the prompt is empty");
+  fails("--raw --prompt ''", 2, "an empty one");
+  fails("--raw --prompt-file /dev/null", 2, "the prompt is empty");
+  fails("--depth abc", 2, "expected a number from 0 to 1, found \"abc\"");
+  fails("--dump= --json", 2, "--dump= expected a value");
+  fails("--fact 'one two'", 2, "full stop");
+  fails("--prompt-file - <&-", 1, "standard input: cannot be read");
+  fails("--prompt-file /", 1, "/: cannot be read");
   fails("--prompt x --prompt-file y", 2, "excludes");
   fails("--prompt x --context 100", 2, "excludes");
   fails("--raw --thinking", 2, "excludes");
@@ -191,6 +198,40 @@ TEST_F(ThreePassProgram, WarnsBeyondTheTrainedContext) {
                   "warning: the prompt has 4200 tokens, but the model "
                   "was trained on at most"))
       << run.err;
+}
+
+TEST_F(ThreePassProgram, ShowsThePromptThatItUses) {
+  const ProgramRun run = Lab("--context 0300 --show-prompt");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(Has(run.out, "Zara's favorite food is ramen."));
+  EXPECT_TRUE(run.out.ends_with("<|im_start|>assistant\n\n")) << run.out;
+  // Decimal, in spite of the zero; and the very prompt that is run.
+  const Tokenizer tokenizer =
+      Tokenizer::Load(LabModelDirectory() / "tokenizer.json");
+  EXPECT_EQ(tokenizer.Encode(run.out.substr(0, run.out.size() - 1)).size(),
+            300u);
+}
+
+/// A run that cannot report is a failed run: an old dump stays.
+TEST_F(ThreePassProgram, KeepsTheOldDumpIfItCannotReport) {
+  std::ofstream(dir_ / "dump") << "old";
+  const ProgramRun run =
+      RunCommand(StrCat(Quoted(KVLAB_THREE_PASS), " --context 64 --dump ",
+                        File("dump"), " >/dev/full"),
+                 dir_.path());
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(Bytes("dump"), "old");
+}
+
+/// Ctrl-C while the program waits for a prompt that does not come.
+TEST_F(ThreePassProgram, CtrlCEndsWaitingForInput) {
+  const ProgramRun run =
+      RunCommand(StrCat("mkfifo ", File("in"), "; exec 3<>", File("in"), "; ",
+                        Quoted(KVLAB_THREE_PASS),
+                        " --prompt-file - <&3 & pid=$!; sleep 0.5; kill -INT "
+                        "$pid; wait $pid"),
+                 dir_.path());
+  EXPECT_TRUE(FailsWithOneLine(run, 130, "day09_three_pass", "interrupted"));
 }
 
 /// Ctrl-C in prefill and while decoding: 130, one line, no dump and no

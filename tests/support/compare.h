@@ -64,6 +64,27 @@ testing::AssertionResult WithinRelativeMax(std::span<const float> a,
          << " against " << b[worst];
 }
 
+/// Succeeds if the Euclidean length of a - b is at most tolerance times that of
+/// b.
+inline testing::AssertionResult WithinRelativeL2(std::span<const float> a,
+                                                 std::span<const float> b,
+                                                 double tolerance) {
+  if (a.size() != b.size() || a.empty()) {
+    return testing::AssertionFailure()
+           << "sizes " << a.size() << " and " << b.size();
+  }
+  double error = 0, length = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = double{a[i]} - double{b[i]};
+    error += difference * difference;
+    length += double{b[i]} * b[i];
+  }
+  const double relative = std::sqrt(error / length);
+  if (relative <= tolerance) return testing::AssertionSuccess();  // NaN is not
+  return testing::AssertionFailure()
+         << "|a - b| / |b| = " << relative << ", allowed " << tolerance;
+}
+
 /// `n` normal deviates, the same on every machine with the same library.
 inline std::vector<float> RandomFloats(std::size_t n, std::uint32_t seed,
                                        float sigma = 1.0f) {

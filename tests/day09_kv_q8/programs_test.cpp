@@ -1,0 +1,126 @@
+/// The programs of Day 9 side by side: one answer, four ways.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/lab/cli.h"
+#include "tests/loader/temp_dir.h"
+#include "tests/support/compare.h"
+#include "tests/support/program.h"
+#include "tests/support/tensors.h"
+
+namespace kvlab {
+namespace {
+
+class Day09Programs : public testing::Test {
+ protected:
+  ProgramRun Lab(const std::string& program, const std::string& arguments) {
+    return RunCommand(StrCat(Quoted(program), " ", arguments), dir_.path());
+  }
+  nlohmann::json Json(const std::string& program,
+                      const std::string& arguments) {
+    const ProgramRun run = Lab(program, arguments + " --json");
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return nlohmann::json::parse(run.out);
+  }
+  /// The dump of a short run.
+  SafetensorsFile Dump(const std::string& program,
+                       const std::string& arguments) {
+    const auto file = dir_ / StrCat("dump", ++dumps_);
+    const ProgramRun run =
+        Lab(program, StrCat("--context 256 --max-tokens 4 ", arguments,
+                            " --dump ", Quoted(file.string())));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return SafetensorsFile::Open(file);
+  }
+  int dumps_ = 0;
+  TempDir dir_;
+};
+
+constexpr const char* kSentence = "Zara's favorite food is ramen.";
+
+TEST_F(Day09Programs, EveryStageAnswersTheNeedleQuestion) {
+  struct Expected {
+    const char* program;
+    const char* arguments;
+    const char* stage;
+    const char* format;
+    std::int64_t row_bytes;  // of a key or value at head_dim 128
+    nlohmann::json tile;
+  };
+  for (const Expected& e : {
+           Expected{KVLAB_THREE_PASS, "", "three_pass", "f32", 512, nullptr},
+           Expected{KVLAB_ONLINE, "", "online_softmax", "f32", 512, 32},
+           Expected{KVLAB_ONLINE, "--tile 1", "online_softmax", "f32", 512, 1},
+           Expected{KVLAB_Q8, "", "q8_single_pass", "q8", 132, 32},
+           Expected{KVLAB_Q8, "--tile 1", "q8_single_pass", "q8", 132, 1},
+           Expected{KVLAB_TWO_PASS, "", "two_pass", "q8", 132, nullptr},
+           Expected{KVLAB_TWO_PASS, "--rescan", "two_pass", "q8", 132, nullptr},
+       }) {
+    const auto json = Json(e.program, e.arguments);
+    EXPECT_EQ(json["stage"], e.stage);
+    EXPECT_EQ(json["output"], kSentence) << e.stage;
+    EXPECT_EQ(json["needle"]["found"], true);
+    EXPECT_EQ(json["needle"]["verbatim"], true);
+    EXPECT_EQ(json["kv"]["format"], e.format);
+    // 2,061 prompt tokens and the answer's but the end token; K and V, 3
+    // layers, 2 KV heads.
+    const std::int64_t tokens =
+        2061 + json["tokens"]["generated"].get<std::int64_t>();
+    EXPECT_EQ(json["kv"]["bytes"], tokens * 2 * 3 * 2 * e.row_bytes);
+    EXPECT_EQ(json["tile"], e.tile);
+  }
+}
+
+/// What a stage does not have, its dump says; what it has, is there.
+TEST_F(Day09Programs, DumpsSayWhatIsNotMaterialised) {
+  const auto check = [&](const SafetensorsFile& dump,
+                         const std::string& absent) {
+    EXPECT_EQ(dump.metadata().at("not_materialised"), absent);
+    for (const char* name : {"scores", "weights"}) {
+      EXPECT_EQ(dump.Find(name) == nullptr, !absent.empty()) << name;
+    }
+    EXPECT_NE(dump.Find("attention"), nullptr);
+  };
+  check(Dump(KVLAB_THREE_PASS, ""), "");
+  check(Dump(KVLAB_ONLINE, ""), "scores weights");
+  check(Dump(KVLAB_Q8, ""), "scores weights");
+  check(Dump(KVLAB_TWO_PASS, "--rescan"), "scores weights");
+  check(Dump(KVLAB_TWO_PASS, ""), "");
+}
+
+/// Stage against stage on a real model: the issue of every lesson. The bounds
+/// are those of the stages' own tests; logits add a few more roundings.
+TEST_F(Day09Programs, StagesAgreeOnARealModel) {
+  const auto attention = [&](const std::string& program,
+                             const std::string& arguments) {
+    return Values<float>(Dump(program, arguments), "attention");
+  };
+  const auto three = attention(KVLAB_THREE_PASS, "");
+  const auto two = attention(KVLAB_TWO_PASS, "");
+  EXPECT_TRUE(SameBits(attention(KVLAB_TWO_PASS, "--rescan"), two));
+  for (const char* tile : {"--tile 1", "--tile 32"}) {
+    EXPECT_TRUE(
+        WithinRelativeMax<float>(attention(KVLAB_ONLINE, tile), three, 2e-6));
+    EXPECT_TRUE(WithinRelativeMax<float>(attention(KVLAB_Q8, tile), two, 2e-6));
+  }
+  // q8 is another cache: close, and not the same.
+  EXPECT_TRUE(WithinRelativeMax<float>(two, three, 5e-2));
+  EXPECT_FALSE(WithinRelativeMax<float>(two, three, 1e-4));
+}
+
+TEST_F(Day09Programs, RefuseWhatMeansNothingForThem) {
+  const auto fails = [&](const char* program, const std::string& arguments,
+                         const std::string& part) {
+    const ProgramRun run = Lab(program, arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments;
+    EXPECT_TRUE(Has(run.err, part)) << run.err;
+  };
+  fails(KVLAB_ONLINE, "--tile 7", "--tile");
+  fails(KVLAB_ONLINE, "--tile 0", "--tile");
+  fails(KVLAB_Q8, "--rescan", "--rescan");
+  fails(KVLAB_TWO_PASS, "--tile 1", "--tile");
+}
+
+}  // namespace
+}  // namespace kvlab
