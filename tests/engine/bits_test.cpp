@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <memory>
 
 #include "common/base/error.h"
 #include "common/engine/generate.h"
 #include "common/loader/model.h"
+#include "day09_kv_q8/online_softmax.h"
+#include "day09_kv_q8/q8_single_pass.h"
 #include "day09_kv_q8/three_pass.h"
 #include "tests/support/compare.h"
 #include "tests/support/tensors.h"
@@ -25,6 +28,10 @@ struct Settings {
   int threads = 1;
   int chunk = 512;
   const Primitives* primitives = nullptr;  // instead of the isa's
+  // The stage: three_pass unless one of these is set.
+  bool online = false;
+  bool q8 = false;
+  int tile = kTileTokens;
 };
 
 /// `n` tokens of a fixture's model; ids run through its vocabulary.
@@ -44,24 +51,42 @@ Footprint RunModel(const std::string& fixture, int n,
         static_cast<int>((state >> 8) % static_cast<unsigned>(c.vocab_size)));
   }
   Transformer transformer(c, model.weights, primitives, pool);
-  KvCache cache(transformer.CacheShape(KvFormat::kF32, n + 3), primitives);
-  ThreePass stage(primitives);
+  const KvFormat format = settings.q8 ? KvFormat::kQ8 : KvFormat::kF32;
+  KvCache cache(transformer.CacheShape(format, n + 3), primitives);
+  std::unique_ptr<AttentionStage> stage;
+  if (settings.q8) {
+    stage = std::make_unique<Q8SinglePass>(primitives, settings.tile);
+  } else if (settings.online) {
+    stage = std::make_unique<OnlineSoftmaxStage>(primitives, settings.tile);
+  } else {
+    stage = std::make_unique<ThreePass>(primitives);
+  }
   ImportanceRecord importance(c.layers, c.heads, n);
   Footprint f;
-  transformer.Prefill(tokens, cache, stage,
+  transformer.Prefill(tokens, cache, *stage,
                       {.chunk = settings.chunk,
                        .importance = &importance,
                        .all_logits = &f.logits});
   for (int step = 0; step < 3; ++step) {
-    const auto logits = transformer.Decode(tokens[step], cache, stage, {});
+    const auto logits = transformer.Decode(tokens[step], cache, *stage, {});
     f.logits.insert(f.logits.end(), logits.begin(), logits.end());
   }
   for (int layer = 0; layer < c.layers; ++layer) {
     for (int head = 0; head < c.kv_heads; ++head) {
       const KvHeadView view = cache.View(layer, head);
       const auto size = std::int64_t{view.tokens} * view.stride;
-      f.cache.insert(f.cache.end(), view.keys, view.keys + size);
-      f.cache.insert(f.cache.end(), view.values, view.values + size);
+      const auto add = [&](const auto* from, std::int64_t count) {
+        f.cache.insert(f.cache.end(), from, from + count);
+      };
+      if (settings.q8) {
+        add(view.key_codes, size);
+        add(view.value_codes, size);
+        add(view.key_scales, view.tokens);
+        add(view.value_scales, view.tokens);
+      } else {
+        add(view.keys, size);
+        add(view.values, size);
+      }
     }
   }
   f.importance = importance.Total(n);
@@ -79,29 +104,42 @@ constexpr const char* kFixture = "gqa4_d32_sharded_bf16";
 
 TEST(SameBits, AnyThreadCount) {
   // Long enough for every loop to be split.
-  const Footprint one = RunModel(kFixture, 2100, {});
-  for (const int threads : {2, 3, 7, 16}) {
-    ExpectSame(one, RunModel(kFixture, 2100, {.threads = threads}),
-               StrCat(threads, " threads"));
+  for (const bool q8 : {false, true}) {
+    const Footprint one = RunModel(kFixture, 2100, {.q8 = q8});
+    for (const int threads : {2, 3, 7, 16}) {
+      ExpectSame(one, RunModel(kFixture, 2100, {.threads = threads, .q8 = q8}),
+                 StrCat(threads, " threads"));
+    }
   }
 }
 
 TEST(SameBits, AnyPrefillChunk) {
-  const Footprint whole = RunModel(kFixture, 600, {.chunk = 600});
-  for (const int chunk : {1, 7, 32, 512}) {
-    ExpectSame(whole, RunModel(kFixture, 600, {.chunk = chunk}),
-               StrCat("chunks of ", chunk));
+  for (const bool q8 : {false, true}) {
+    const Footprint whole = RunModel(kFixture, 600, {.chunk = 600, .q8 = q8});
+    for (const int chunk : {1, 7, 32, 512}) {
+      ExpectSame(whole, RunModel(kFixture, 600, {.chunk = chunk, .q8 = q8}),
+                 StrCat("chunks of ", chunk));
+    }
   }
 }
 
 TEST(SameBits, AnyIsa) {
   for (const char* fixture : {"mha_d32_tied_f32", "gqa2_d128_untied_f16",
                               "mha_d80_eps_f16", "gqa4_d128_tied_bf16"}) {
-    const Footprint scalar = RunModel(fixture, 150, {.isa = Isa::kScalar});
-    for (const Isa isa : BuiltIsas()) {
-      if (!CpuHas(isa)) continue;  // primitives_test lists it as skipped
-      ExpectSame(scalar, RunModel(fixture, 150, {.isa = isa}),
-                 StrCat(fixture, " on ", IsaName(isa)));
+    for (Settings settings :
+         {Settings{}, Settings{.online = true},
+          Settings{.online = true, .tile = 1}, Settings{.q8 = true},
+          Settings{.q8 = true, .tile = 1}}) {
+      settings.isa = Isa::kScalar;
+      const Footprint scalar = RunModel(fixture, 150, settings);
+      for (const Isa isa : BuiltIsas()) {
+        if (!CpuHas(isa)) continue;  // primitives_test lists it as skipped
+        settings.isa = isa;
+        ExpectSame(
+            scalar, RunModel(fixture, 150, settings),
+            StrCat(fixture, " on ", IsaName(isa), ", online ", settings.online,
+                   ", q8 ", settings.q8, ", tile ", settings.tile));
+      }
     }
   }
 }
@@ -110,8 +148,7 @@ TEST(SameBits, AnyIsa) {
 /// the stage really use the table they are given.
 TEST(SameBits, EveryPrimitiveOfTheTableIsUsed) {
   static const Primitives& right = PrimitivesFor(BestIsa());
-  const Footprint expected = RunModel(kFixture, 40, {});
-  std::vector<std::pair<std::string, Primitives>> wrong(6, {"", right});
+  std::vector<std::pair<std::string, Primitives>> wrong(10, {"", right});
   wrong[0].first = "dot_keys";
   wrong[0].second.dot_keys = [](const float* q, const float* k, int tokens,
                                 int stride, float scale, float* scores) {
@@ -143,9 +180,35 @@ TEST(SameBits, EveryPrimitiveOfTheTableIsUsed) {
     right.silu_mul(gate, up, n, out);
     out[0] = -out[0];
   };
+  wrong[6].first = "q8: quantise";
+  wrong[6].second.quantise = [](const float* x, int n, std::int8_t* codes) {
+    return right.quantise(x, n, codes) * 1.01f;
+  };
+  wrong[7].first = "q8: dot_keys_q8";
+  wrong[7].second.dot_keys_q8 = [](const Q8Query& q, const std::int8_t* keys,
+                                   const float* key_scales, int tokens,
+                                   int stride, float scale, float* scores) {
+    right.dot_keys_q8(q, keys, key_scales, tokens, stride, scale * 1.01f,
+                      scores);
+  };
+  wrong[8].first = "q8: accumulate_values_q8";
+  wrong[8].second.accumulate_values_q8 =
+      [](const float* w, const std::int8_t* values, const float* value_scales,
+         int tokens, int stride, float* acc) {
+        right.accumulate_values_q8(w, values, value_scales, tokens - 1, stride,
+                                   acc);
+      };
+  wrong[9].first = "q8: scale";  // of the running softmax
+  wrong[9].second.scale = [](float* x, int n, float factor) {
+    right.scale(x, n, factor * 1.01f);
+  };
   for (const auto& [name, table] : wrong) {
-    const Footprint f = RunModel(kFixture, 40, {.primitives = &table});
-    EXPECT_FALSE(SameBits(expected.logits, f.logits)) << name;
+    const bool q8 = name.starts_with("q8");
+    // Token by token, so that the running softmax rescales.
+    const Footprint f =
+        RunModel(kFixture, 40, {.primitives = &table, .q8 = q8, .tile = 1});
+    const Footprint exact = RunModel(kFixture, 40, {.q8 = q8, .tile = 1});
+    EXPECT_FALSE(SameBits(exact.logits, f.logits)) << name;
   }
   // The maximum divides out of the softmax, so a wrong one shows elsewhere.
   static int calls;
