@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <climits>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "common/lab/dump.h"
 #include "common/lab/interrupt.h"
 #include "common/lab/needle_prompt.h"
+#include "common/lab/trace.h"
 #include "common/loader/json.h"
 #include "common/loader/model.h"
 #include "common/loader/output_file.h"
@@ -41,6 +43,10 @@ struct Options {
   bool show_prompt = false;
   bool json = false;
   std::string dump;
+  std::string trace;
+  std::string trace_layer = "0";
+  std::string trace_head = "0";
+  std::string trace_step = "0";
 };
 
 void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
@@ -139,7 +145,66 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
                  "(safetensors)")
       ->transform(NotEmpty())
       ->type_name("FILE");
+  if (!program.has_tile) return;
+  CLI::Option* trace =
+      app.add_option("--trace", o.trace,
+                     "Write what the running softmax did with each tile (JSON; "
+                     "FILE.js: a script for a page)")
+          ->transform(NotEmpty())
+          ->type_name("FILE");
+  const auto trace_option = [&](const char* name, std::string& value,
+                                const char* what) {
+    app.add_option(name, value, what)
+        ->transform(WholeNumber(0, 1'000'000) | CLI::IsMember({"all"}))
+        ->needs(trace)
+        ->capture_default_str()
+        ->type_name("N|all");
+  };
+  trace_option("--trace-layer", o.trace_layer, "Which layer to trace");
+  trace_option("--trace-head", o.trace_head, "Which query head to trace");
+  trace_option("--trace-step", o.trace_step, "Which decode step to trace");
 }
+
+/// "7" to 7, "all" to nothing. Refuses a number that is not below `count`.
+std::optional<int> TraceNumber(const char* option, const std::string& text,
+                               int count, const char* what) {
+  if (text == "all") return std::nullopt;
+  const int number = std::stoi(text);
+  if (number >= count) {
+    FailUsage(option, ' ', number, ": the model has ", count, ' ', what,
+              ", numbered from 0");
+  }
+  return number;
+}
+
+/// Several observers as one.
+class Observers final : public Observer {
+ public:
+  void Add(Observer& observer) { all_.push_back(&observer); }
+  /// What to hand to the engine: null if there is nobody to watch.
+  Observer* get() { return all_.empty() ? nullptr : this; }
+
+  void OnScores(const HeadId& id, std::span<const float> scores) override {
+    for (Observer* o : all_) o->OnScores(id, scores);
+  }
+  void OnWeights(const HeadId& id, std::span<const float> weights, float max,
+                 float total) override {
+    for (Observer* o : all_) o->OnWeights(id, weights, max, total);
+  }
+  void OnTile(const HeadId& id, const TileEvent& event) override {
+    for (Observer* o : all_) o->OnTile(id, event);
+  }
+  void OnAttention(int layer, int position,
+                   std::span<const float> out) override {
+    for (Observer* o : all_) o->OnAttention(layer, position, out);
+  }
+  void OnLogits(int position, std::span<const float> logits) override {
+    for (Observer* o : all_) o->OnLogits(position, logits);
+  }
+
+ private:
+  std::vector<Observer*> all_;
+};
 
 /// Text and tokens of what the model is given.
 struct Prompt {
@@ -392,11 +457,38 @@ std::map<std::string, std::string> DumpMetadata(const Run& run) {
   return metadata;
 }
 
+nlohmann::ordered_json TraceSettings(const Run& run) {
+  const ModelConfig& c = run.model.config;
+  return {{"stage", run.stage},
+          {"model", ModelName(run.model)},
+          {"kv", run.KvName()},
+          {"tile", run.options.tile},
+          {"layers", c.layers},
+          {"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"prompt_tokens", run.prompt.tokens.size()},
+          {"output", run.output}};
+}
+
+/// The text of every token that the cache holds, one by one.
+std::vector<std::string> CachedTokens(const Run& run) {
+  std::vector<std::string> texts;
+  for (const auto* ids : {&run.prompt.tokens, &run.generation.tokens}) {
+    for (const int id : *ids) {
+      texts.push_back(run.model.tokenizer.Decode(std::vector<int>{id}, false));
+    }
+  }
+  return texts;
+}
+
 int RunStage(const StageProgram& program, const Options& o) {
   const InterruptGuard interrupt_guard;
   // What can be refused at once is, before any work.
   const Isa isa = o.isa.empty() ? BestIsa() : ParseIsa(o.isa);
-  if (!o.dump.empty()) const OutputFile probe(o.dump);
+  for (const std::string& file : {o.dump, o.trace}) {
+    if (!file.empty()) const OutputFile probe(file);
+  }
 
   const Model model = LoadModel(o.model);
   const Prompt prompt = BuildPrompt(model, o);
@@ -405,6 +497,12 @@ int RunStage(const StageProgram& program, const Options& o) {
     return kExitDone;
   }
   CheckLength(model, o, prompt);
+  const TraceFilter trace_filter{
+      .layer = TraceNumber("--trace-layer", o.trace_layer, model.config.layers,
+                           "layers"),
+      .head = TraceNumber("--trace-head", o.trace_head, model.config.heads,
+                          "query heads"),
+      .step = TraceNumber("--trace-step", o.trace_step, INT_MAX, "steps")};
   if (prompt.needle) {
     for (const std::string& warning : prompt.needle->warnings) {
       std::cerr << "warning: " << warning << '\n';
@@ -445,17 +543,19 @@ int RunStage(const StageProgram& program, const Options& o) {
     }
     std::cout << ForTerminal(text) << std::flush;
   };
-  std::optional<DumpRecorder> recorder;
-  if (!o.dump.empty()) {
-    recorder.emplace(model.config, static_cast<int>(prompt.tokens.size()));
-  }
+  const auto prompt_tokens = static_cast<int>(prompt.tokens.size());
+  Observers observers;
+  DumpRecorder dump(model.config, prompt_tokens);
+  if (!o.dump.empty()) observers.Add(dump);
+  TraceRecorder trace(trace_filter, prompt_tokens);
+  if (!o.trace.empty()) observers.Add(trace);
   const std::vector<int> no_stop;
   progress.Show(0);
   run.generation = Generate(transformer, cache, *stage, prompt.tokens,
                             {.max_tokens = o.max_tokens,
                              .stop_ids = o.ignore_eos ? no_stop : model.eos_ids,
                              .prefill_chunk = o.prefill_chunk,
-                             .observer = recorder ? &*recorder : nullptr,
+                             .observer = observers.get(),
                              .progress =
                                  [&](double done) {
                                    CheckInterrupted();
@@ -476,10 +576,12 @@ int RunStage(const StageProgram& program, const Options& o) {
     std::cout << '\n';
     PrintReport(run);
   }
-  if (recorder) {
-    FinishStdout();  // a run that cannot report must not replace a dump
-    recorder->Write(o.dump, DumpMetadata(run), prompt.tokens,
-                    run.generation.tokens);
+  FinishStdout();  // a run that cannot report must not replace a file
+  if (!o.dump.empty()) {
+    dump.Write(o.dump, DumpMetadata(run), prompt.tokens, run.generation.tokens);
+  }
+  if (!o.trace.empty()) {
+    trace.Write(o.trace, TraceSettings(run), CachedTokens(run));
   }
   return kExitDone;
 }

@@ -1,6 +1,8 @@
 /// The programs of Day 9 side by side: one answer, four ways.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/lab/cli.h"
@@ -109,6 +111,81 @@ TEST_F(Day09Programs, StagesAgreeOnARealModel) {
   EXPECT_FALSE(WithinRelativeMax<float>(two, three, 1e-4));
 }
 
+/// A trace holds every score once, in order, and the recurrence that its tiles
+/// show is the lesson's.
+TEST_F(Day09Programs, TracesShowTheRunningSoftmax) {
+  for (const int tile : {1, 32}) {
+    const ProgramRun run =
+        Lab(KVLAB_Q8, StrCat("--context 256 --tile ", tile, " --trace ",
+                             Quoted((dir_ / "trace.json").string()),
+                             " --trace-layer all --trace-head all"));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const auto trace = nlohmann::json::parse(ReadFile(dir_ / "trace.json"));
+    EXPECT_EQ(trace["stage"], "q8_single_pass");
+    EXPECT_EQ(trace["tile"], tile);
+    EXPECT_GT(trace["tokens"].size(), 256u);
+    EXPECT_EQ(trace["tokens"][0], "<|im_start|>");
+    ASSERT_EQ(trace["calls"].size(), 3u * 4);
+    for (const auto& call : trace["calls"]) {
+      EXPECT_EQ(call["step"], 0);
+      EXPECT_EQ(call["position"], 256);
+      int tokens = 0;
+      double M = 0, S = 0;
+      for (const auto& t : call["tiles"]) {
+        EXPECT_EQ(t["first_token"], tokens);
+        const auto scores = t["scores"].get<std::vector<double>>();
+        const double m = *std::ranges::max_element(scores);
+        EXPECT_EQ(t["M_before"].is_null(), tokens == 0);
+        if (tokens == 0) {
+          M = m;
+        } else {
+          EXPECT_EQ(t["M_before"], M);
+          EXPECT_EQ(t["rescaled"], m > M);
+          const double c = std::exp(M - std::max(m, M));
+          EXPECT_NEAR(t["factor"].get<double>(), c, 1e-6);
+          S *= c;
+          M = std::max(m, M);
+        }
+        for (const double score : scores) S += std::exp(score - M);
+        EXPECT_EQ(t["M"], M);
+        EXPECT_NEAR(t["S"].get<double>(), S, 1e-5 * S);
+        tokens += static_cast<int>(scores.size());
+      }
+      EXPECT_EQ(tokens, 257);
+    }
+  }
+  // The same for a page; one call where nothing else is asked.
+  const ProgramRun run = Lab(
+      KVLAB_ONLINE,
+      StrCat("--context 64 --trace ", Quoted((dir_ / "trace.js").string())));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const std::string script = ReadFile(dir_ / "trace.js");
+  const std::string begin =
+      "(window.kvlabTraces = window.kvlabTraces || []).push(";
+  ASSERT_TRUE(script.starts_with(begin) && script.ends_with(");\n"));
+  const auto trace = nlohmann::json::parse(
+      script.substr(begin.size(), script.size() - begin.size() - 3));
+  EXPECT_EQ(trace["calls"].size(), 1u);
+
+  const auto fails = [&](const std::string& arguments, int exit_code,
+                         const std::string& part) {
+    EXPECT_TRUE(FailsWithOneLine(
+        Lab(KVLAB_ONLINE,
+            StrCat("--json --context 64 ", arguments, " >/dev/null")),
+        exit_code, "day09_online_softmax", part))
+        << arguments;
+  };
+  const std::string to = StrCat("--trace ", Quoted((dir_ / "x").string()));
+  fails(to + " --trace-layer 3", 2, "the model has 3 layers");
+  fails(to + " --trace-head 4", 2, "the model has 4 query heads");
+  fails(to + " --trace-step 99", 1, "no decode step 99");
+  fails(to + " --trace-step some", 2, "--trace-step");
+  fails(to + " --max-tokens 1", 1, "nothing to write");
+  fails("--trace-layer 1", 2, "--trace");
+  fails("--trace /nonexistent/x", 1, "/nonexistent/x");
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+}
+
 TEST_F(Day09Programs, RefuseWhatMeansNothingForThem) {
   const auto fails = [&](const char* program, const std::string& arguments,
                          const std::string& part) {
@@ -120,6 +197,7 @@ TEST_F(Day09Programs, RefuseWhatMeansNothingForThem) {
   fails(KVLAB_ONLINE, "--tile 0", "--tile");
   fails(KVLAB_Q8, "--rescan", "--rescan");
   fails(KVLAB_TWO_PASS, "--tile 1", "--tile");
+  fails(KVLAB_THREE_PASS, "--trace x", "--trace");
 }
 
 }  // namespace
