@@ -93,14 +93,27 @@ case " $* " in
     echo '[1/2] Building CXX object a.o'
     echo '[2/2] Linking'
     mkdir -p "$2/bin"
-    cat >"$2/bin/day09_three_pass" <<'PROGRAM'
+    for stage in three_pass online_softmax q8_single_pass two_pass; do
+      cat >"$2/bin/day09_$stage" <<'PROGRAM'
 #!/bin/sh
-echo "program in $(pwd)"
+echo "model               program in $(pwd)"
+case $0 in
+  *_q8_*) ANSWER=${Q8_ANSWER:-${ANSWER:-}} ;;
+esac
+echo "answer              ${ANSWER:-$# arguments}"
+echo "needle found        YES (looked for)"
+echo "decode, attention   1.000 ms/token"
+echo "KV cache            2.0 MiB (f32)"
 for argument in "$@"; do echo "<$argument>"; done
 cat
+echo "${0##*/} warns" >&2
+case $0 in
+  *_q8_*) exit "${Q8_EXIT:-0}" ;;
+esac
 exit "${PROGRAM_EXIT:-0}"
 PROGRAM
-    chmod +x "$2/bin/day09_three_pass"
+      chmod +x "$2/bin/day09_$stage"
+    done
     ;;
 esac
 END
@@ -260,7 +273,7 @@ all_apt='g++ cmake ninja-build pkg-config libcli11-dev nlohmann-json3-dev libpcr
 
 test_name='a bare machine, as root'
 new_machine apt-get
-lab run --depth 0.2 'two words'
+lab run three_pass --depth 0.2 'two words'
 code_is 0
 says "to be installed with apt-get: $all_apt"
 says_not gtest
@@ -283,14 +296,48 @@ test_name='a second run does nothing but ask ninja'
 : >"$CALLS"
 lab run
 code_is 0
-check 'stderr is empty' empty "$home/err"
+says_not 'lab:'
 check 'one call' [ "$(wc -l <"$CALLS")" -eq 1 ]
 called '--build'
 prints 'program in'
 
-test_name='the program is run where the user is, with its exit code'
-with PROGRAM_EXIT=7 -- run
+test_name='a program is run where the user is, with its exit code'
+with PROGRAM_EXIT=7 -- run two_pass --rescan
 code_is 7
+prints '<--rescan>'
+prints_not '<two_pass>'
+says 'day09_two_pass warns'
+
+test_name='run alone asks every stage'
+with ANSWER='ramen it is' -- run --depth 0.2
+code_is 0
+prints "program in $home/elsewhere"
+for stage in three_pass online_softmax q8_single_pass; do
+  prints "$(printf '%-15s  YES     1.000 ms/token   2.0 MiB (f32)   ramen it is' "$stage")"
+done
+prints 'All answers are the same.'
+prints_not '<--depth>'
+says 'day09_three_pass warns'
+says_not 'day09_online_softmax warns'
+lab run --depth 0.2
+prints '2 arguments'
+
+test_name='run: answers that differ'
+with Q8_ANSWER=pizza -- run
+code_is 0
+prints 'The answers differ.'
+
+test_name='run: a stage that fails ends it'
+with Q8_EXIT=3 -- run
+code_is 3
+says 'day09_q8_single_pass warns'
+prints_not 'All answers'
+
+test_name='run: what is for one program runs one program'
+lab run --json --depth 0.2
+code_is 0
+prints '<--json>'
+prints_not 'All answers'
 
 test_name='test after run installs gtest only and keeps the build'
 : >"$CALLS"
