@@ -186,6 +186,45 @@ TEST_F(Day09Programs, TracesShowTheRunningSoftmax) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
 }
 
+/// Through a pipe and from a file; both ends give the same bits.
+TEST_F(Day09Programs, StreamingAttendsToWhatArrives) {
+  const auto file = [&](const char* name) {
+    return Quoted((dir_ / name).string());
+  };
+  const ProgramRun pipe = RunCommand(
+      StrCat(Quoted(KVLAB_STREAMING), " --produce - --context 300 --kv f32",
+             " --layer 1 --no-length --dump ", file("a"), " | ",
+             Quoted(KVLAB_STREAMING), " - --json --dump ", file("b")),
+      dir_.path());
+  ASSERT_EQ(pipe.exit_code, 0) << pipe.err;
+  EXPECT_EQ(ReadFile(dir_ / "a"), ReadFile(dir_ / "b"));
+  const auto json = nlohmann::json::parse(pipe.out);
+  EXPECT_EQ(json["tokens"]["arrived"], 301);
+  EXPECT_TRUE(json["tokens"]["announced"].is_null());
+
+  ASSERT_EQ(Lab(KVLAB_STREAMING, StrCat("--produce ", file("s"),
+                                        " --context 300 --dump ", file("a")))
+                .exit_code,
+            0);
+  const ProgramRun read =
+      Lab(KVLAB_STREAMING, StrCat(file("s"), " --dump ", file("b")));
+  EXPECT_EQ(read.exit_code, 0) << read.err;
+  EXPECT_TRUE(Has(read.out, "tokens arrived      301\n")) << read.out;
+  EXPECT_EQ(ReadFile(dir_ / "a"), ReadFile(dir_ / "b"));
+
+  std::filesystem::remove(dir_ / "b");
+  const ProgramRun cut =
+      RunCommand(StrCat("head -c 20000 ", file("s"), " | ",
+                        Quoted(KVLAB_STREAMING), " - --dump ", file("b")),
+                 dir_.path());
+  EXPECT_TRUE(FailsWithOneLine(cut, 1, "day09_streaming", "whole tokens"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "b"));
+  EXPECT_TRUE(FailsWithOneLine(Lab(KVLAB_STREAMING, ""), 2, "day09_streaming",
+                               "give a stream"));
+  EXPECT_TRUE(FailsWithOneLine(Lab(KVLAB_STREAMING, "--produce - --layer 3"), 2,
+                               "day09_streaming", "the model has 3"));
+}
+
 TEST_F(Day09Programs, RefuseWhatMeansNothingForThem) {
   const auto fails = [&](const char* program, const std::string& arguments,
                          const std::string& part) {
