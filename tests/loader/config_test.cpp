@@ -170,6 +170,23 @@ TEST_F(ConfigTest, RefusesWhatIsNoPositiveNumber) {
   EXPECT_TRUE(Has(ErrorWith("rms_norm_eps", "1e300"), "32-bit float"));
 }
 
+TEST_F(ConfigTest, RefusesWhatRopeCannotCompute) {
+  for (const char* theta : {"0.5", "0.999", "1", "1.0", "1e-320"}) {
+    EXPECT_TRUE(Has(ErrorWith("rope_theta", theta),
+                    "json: rope_theta: expected a number above 1, found "))
+        << theta;
+    const std::string moved = StrCat("{\"rope_theta\":", theta, "}");
+    EXPECT_TRUE(Has(ErrorWith("rope_parameters", moved.c_str()),
+                    "rope_parameters.rope_theta: expected a number above 1"))
+        << theta;
+  }
+  EXPECT_EQ(ErrorWith("rope_theta", "1.0001"), "");
+  // Angles reach the position in radians; Sin and Cos end at 2^20.
+  EXPECT_EQ(ErrorWith("max_position_embeddings", "1048576"), "");
+  EXPECT_TRUE(Has(ErrorWith("max_position_embeddings", "1048577"),
+                  "expected an integer of 1 to 1048576, found 1048577"));
+}
+
 TEST_F(ConfigTest, RefusesSizesThatDoNotFitTogether) {
   EXPECT_TRUE(Has(ErrorWith("num_key_value_heads", "3"),
                   "a divisor of num_attention_heads, 4, found 3"));
