@@ -235,6 +235,30 @@ TEST_F(ConfigTest, RefusesWhatIsNoJsonObject) {
   EXPECT_TRUE(Has(error(objects), "deeper than 64 levels"));
 }
 
+TEST_F(ConfigTest, ReadsEveryKindOfValue) {
+  const std::string text =
+      R"([null,true,-7,7,18446744073709551615,0.5,"s",[],[1,[2],3],{},)"
+      R"({"a":[{"a":1},4],"b":{"a":"x"}}])";
+  const Json json = ParseJson(text, "test");
+  EXPECT_EQ(json.dump(), text);
+  EXPECT_TRUE(json[2].is_number_integer());
+  EXPECT_TRUE(json[4].is_number_unsigned());
+  EXPECT_TRUE(json[5].is_number_float());
+  EXPECT_EQ(ParseJson(" 7 ", "test"), Json(7));
+}
+
+TEST_F(ConfigTest, ManyObjectsEnd) {
+  // A parser that searches the parent at the end of every object takes minutes.
+  constexpr int kObjects = 500'000;
+  std::string list = "[{}", object = "{\"\":{}";
+  for (int i = 1; i < kObjects; ++i) {
+    list += ",{}";
+    object += StrCat(",\"", i, "\":{}");
+  }
+  EXPECT_EQ(ParseJson(list + "]", "test").size(), kObjects);
+  EXPECT_EQ(ParseJson(object + "}", "test").size(), kObjects);
+}
+
 TEST_F(ConfigTest, TellsWhatStandsInPlaceOfTheFile) {
   const auto error = [&] {
     return ErrorOf([&] { ReadModelConfig(dir_.path()); });
