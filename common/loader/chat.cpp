@@ -42,7 +42,7 @@ std::string_view After(std::string_view text, std::string_view mark) {
 
 /// `chat_template` of a JSON file, nullopt if the file or the field is absent.
 std::optional<std::string> TemplateOfJson(const std::filesystem::path& file) {
-  if (!std::filesystem::exists(file)) return std::nullopt;
+  if (!HasEntry(file)) return std::nullopt;
   const Json json = ReadJsonFile(file, kMaxTemplateBytes);
   const JsonFields fields(json, PathText(file));
   const Json* value = fields.FindNonNull("chat_template");
@@ -139,7 +139,7 @@ std::string Qwen3Answer(const ChatMessage& message, bool after_question,
 ChatTemplate ChatTemplate::Load(const std::filesystem::path& directory) {
   std::string place = PathText(directory / "chat_template.jinja");
   std::optional<std::string> jinja;
-  if (std::filesystem::exists(directory / "chat_template.jinja")) {
+  if (HasEntry(directory / "chat_template.jinja")) {
     jinja = ReadSmallFile(directory / "chat_template.jinja", kMaxTemplateBytes);
   } else {
     for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {

@@ -216,9 +216,7 @@ std::vector<int> ReadEosIds(const std::filesystem::path& directory,
                             int vocab_size) {
   for (const char* name : {"generation_config.json", "config.json"}) {
     const std::filesystem::path path = directory / name;
-    std::error_code ignored;
-    const auto type = std::filesystem::symlink_status(path, ignored).type();
-    if (type == std::filesystem::file_type::not_found) continue;
+    if (!HasEntry(path)) continue;
     const Json json = ReadJsonFile(path);
     std::vector<int> ids = EosIds(JsonFields(json, PathText(path)), vocab_size);
     if (!ids.empty()) return ids;

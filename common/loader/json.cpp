@@ -105,6 +105,12 @@ std::string PathText(const std::filesystem::path& path) {
   return Printable(path.string(), 1024);
 }
 
+bool HasEntry(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::symlink_status(path, ignored).type() !=
+         std::filesystem::file_type::not_found;
+}
+
 void CheckRegularFile(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -136,6 +136,21 @@ TEST(ChatTemplate, LongTemplatesEnd) {
   LoadConfig(starts + "'<|im_end|>");
 }
 
+TEST(ChatTemplate, TellsWhatStandsInPlaceOfItsFiles) {
+  for (const char* name :
+       {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"}) {
+    const TempDir dir;
+    const auto error = [&] {
+      return ErrorOf([&] { ChatTemplate::Load(dir.path()); });
+    };
+    std::filesystem::create_symlink("gone", dir / name);
+    EXPECT_TRUE(Has(error(), std::string(name) + ": a link to gone"));
+    std::filesystem::remove(dir / name);
+    std::filesystem::create_symlink(name, dir / name);  // to itself
+    EXPECT_TRUE(Has(error(), std::string(name) + ": cannot be read: "));
+  }
+}
+
 TEST(ChatTemplate, IsFoundInEveryPlace) {
   EXPECT_EQ(LoadConfig(kQwen3Jinja).style(), ChatStyle::kQwen3);
   EXPECT_TRUE(LoadConfig(kQwen3Jinja).has_thinking());
