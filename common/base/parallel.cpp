@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,16 @@
 namespace kvlab {
 
 struct ThreadPool::State {
+  /// Also ends the workers of a pool whose constructor could not start all.
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   std::mutex mutex;
   std::condition_variable wake;  // a new loop, or the end
   std::condition_variable done;  // the last worker left the loop
@@ -68,19 +79,17 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   KVLAB_CHECK_GE(threads, 1);
-  for (int i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->Worker(); });
+  try {
+    while (this->threads() < threads) {
+      state_->workers.emplace_back([state = state_.get()] { state->Worker(); });
+    }
+  } catch (const std::system_error& e) {
+    Fail(threads, " threads: only ", this->threads(),
+         " could be started: ", e.code().message(), "; use fewer (--threads)");
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const {
   return static_cast<int>(state_->workers.size()) + 1;

@@ -13,7 +13,8 @@ namespace kvlab {
 /// spinning barrier collapses as soon as another process shares a core.
 class ThreadPool {
  public:
-  /// A team of `threads` >= 1, the caller counted among them.
+  /// A team of `threads` >= 1, the caller counted among them. Throws Error if
+  /// the system does not start that many; none is left running then.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

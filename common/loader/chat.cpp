@@ -42,7 +42,7 @@ std::string_view After(std::string_view text, std::string_view mark) {
 
 /// `chat_template` of a JSON file, nullopt if the file or the field is absent.
 std::optional<std::string> TemplateOfJson(const std::filesystem::path& file) {
-  if (!std::filesystem::exists(file)) return std::nullopt;
+  if (!HasEntry(file)) return std::nullopt;
   const Json json = ReadJsonFile(file, kMaxTemplateBytes);
   const JsonFields fields(json, PathText(file));
   const Json* value = fields.FindNonNull("chat_template");
@@ -67,13 +67,19 @@ std::optional<std::string> TemplateOfJson(const std::filesystem::path& file) {
 std::string DefaultSystem(std::string_view jinja) {
   for (const std::string_view newline : {"\\n", "\n"}) {
     const std::string start = StrCat(kStart, "system", newline);
-    for (std::size_t at = jinja.find(start); at != std::string_view::npos;
-         at = jinja.find(start, at + 1)) {
-      const std::string_view rest = jinja.substr(at + start.size());
-      const std::string_view text = Before(rest, kEnd);
+    // Every <|im_end|> closes the last start before it, so that no part of a
+    // hostile template is searched twice.
+    std::string_view rest = jinja;
+    for (std::size_t end = rest.find(kEnd); end != std::string_view::npos;
+         end = rest.find(kEnd)) {
+      const std::string_view part = rest.substr(0, end);
+      rest.remove_prefix(end + kEnd.size());
+      const std::size_t at = part.rfind(start);
+      if (at == std::string_view::npos) continue;
+      const std::string_view text = part.substr(at + start.size());
       // A quote or a brace ends the literal: the system's words come from the
       // conversation then.
-      if (text.size() < rest.size() && !text.empty() &&
+      if (!text.empty() &&
           text.find_first_of("'\"{}\\") == std::string_view::npos) {
         return std::string(text);
       }
@@ -133,7 +139,7 @@ std::string Qwen3Answer(const ChatMessage& message, bool after_question,
 ChatTemplate ChatTemplate::Load(const std::filesystem::path& directory) {
   std::string place = PathText(directory / "chat_template.jinja");
   std::optional<std::string> jinja;
-  if (std::filesystem::exists(directory / "chat_template.jinja")) {
+  if (HasEntry(directory / "chat_template.jinja")) {
     jinja = ReadSmallFile(directory / "chat_template.jinja", kMaxTemplateBytes);
   } else {
     for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {

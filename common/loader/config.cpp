@@ -24,7 +24,7 @@ constexpr int kMaxIntermediate = 1 << 20;
 constexpr int kMaxLayers = 1024;
 constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
-constexpr int kMaxPositions = 1 << 27;
+constexpr int kMaxPositions = 1 << 20;  // Sin and Cos, so RoPE, end there
 
 const ModelFamily& FindFamily(const JsonFields& fields) {
   const std::string type = fields.String("model_type");
@@ -86,6 +86,17 @@ void RequirePlainRope(const JsonFields& rope) {
   }
 }
 
+/// rope_theta of one object. RoPE's wavelengths grow from pair to pair, so the
+/// base is above 1.
+double ReadTheta(const JsonFields& fields) {
+  constexpr std::string_view kField = "rope_theta";
+  const double theta = fields.Positive(kField);
+  if (theta <= 1) {
+    fields.Refuse(kField, "a number above 1", JsonText(*fields.Find(kField)));
+  }
+  return theta;
+}
+
 /// rope_theta, which transformers 5 moved into the object rope_parameters.
 double ReadRopeTheta(const JsonFields& fields, const std::string& where) {
   if (const Json* scaling = fields.FindNonNull("rope_scaling")) {
@@ -99,17 +110,16 @@ double ReadRopeTheta(const JsonFields& fields, const std::string& where) {
     }
   }
   const Json* parameters = fields.FindNonNull("rope_parameters");
-  if (parameters == nullptr) return fields.Positive("rope_theta");
+  if (parameters == nullptr) return ReadTheta(fields);
   if (!parameters->is_object()) {
     fields.Refuse("rope_parameters", "an object", JsonText(*parameters));
   }
   const JsonFields rope(*parameters, where, "rope_parameters.");
   RequirePlainRope(rope);
-  if (rope.Find("rope_theta") == nullptr) return fields.Positive("rope_theta");
-  const double theta = rope.Positive("rope_theta");
+  if (rope.Find("rope_theta") == nullptr) return ReadTheta(fields);
+  const double theta = ReadTheta(rope);
   // Library versions disagree on which of the two they read.
-  if (fields.Find("rope_theta") != nullptr &&
-      fields.Positive("rope_theta") != theta) {
+  if (fields.Find("rope_theta") != nullptr && ReadTheta(fields) != theta) {
     fields.Refuse("rope_theta",
                   StrCat("the same as rope_parameters.rope_theta, ", theta),
                   JsonText(*fields.Find("rope_theta")));
@@ -206,9 +216,7 @@ std::vector<int> ReadEosIds(const std::filesystem::path& directory,
                             int vocab_size) {
   for (const char* name : {"generation_config.json", "config.json"}) {
     const std::filesystem::path path = directory / name;
-    std::error_code ignored;
-    const auto type = std::filesystem::symlink_status(path, ignored).type();
-    if (type == std::filesystem::file_type::not_found) continue;
+    if (!HasEntry(path)) continue;
     const Json json = ReadJsonFile(path);
     std::vector<int> ids = EosIds(JsonFields(json, PathText(path)), vocab_size);
     if (!ids.empty()) return ids;

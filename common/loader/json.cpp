@@ -3,7 +3,6 @@
 #include <cmath>
 #include <fstream>
 #include <system_error>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -12,7 +11,7 @@
 namespace kvlab {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr std::size_t kMaxDepth = 64;
 
 /// nlohmann's texts begin with "[json.exception.parse_error.101] ", which
 /// tells a reader nothing.
@@ -25,10 +24,91 @@ std::string ParserMessage(const Json::exception& e) {
   return Printable(text, 160);
 }
 
+/// Builds the value while the text is read, in one pass. (The library's own
+/// callback would do for the checks, but it searches the whole parent at the
+/// end of every object: quadratic in their number.)
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(std::string_view where) : where_(where) {}
+
+  Json Result() { return std::move(root_); }
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override {
+    return Add(value);
+  }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // not in text
+
+  bool start_object(std::size_t) override { return Open(Json::object()); }
+  bool start_array(std::size_t) override { return Open(Json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+
+  bool key(string_t& name) override {
+    const auto [place, added] = open_.back()->emplace(std::move(name), nullptr);
+    if (!added) {
+      Fail(where_, ": duplicate key \"", Printable(place.key()),
+           "\"; expected each key once");
+    }
+    value_of_key_ = &*place;
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&,
+                   const Json::exception& e) override {
+    Fail(where_, ": not valid JSON: ", ParserMessage(e));
+  }
+
+ private:
+  /// Puts the value where it belongs.
+  Json& Place(Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    Json& parent = *open_.back();
+    if (parent.is_object()) return *value_of_key_ = std::move(value);
+    parent.push_back(std::move(value));
+    return parent.back();
+  }
+
+  bool Add(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+
+  bool Open(Json empty) {
+    if (open_.size() >= kMaxDepth) {
+      Fail(where_, ": JSON nested deeper than ", kMaxDepth, " levels");
+    }
+    open_.push_back(&Place(std::move(empty)));
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view where_;
+  Json root_;
+  // Objects and lists that have not ended, outermost first. A list does not
+  // grow, so does not move its values, while one of them is open.
+  std::vector<Json*> open_;
+  Json* value_of_key_ = nullptr;
+};
+
 }  // namespace
 
 std::string PathText(const std::filesystem::path& path) {
   return Printable(path.string(), 1024);
+}
+
+bool HasEntry(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::symlink_status(path, ignored).type() !=
+         std::filesystem::file_type::not_found;
 }
 
 void CheckRegularFile(const std::filesystem::path& path) {
@@ -92,31 +172,9 @@ Json ParseJson(std::string_view text, std::string_view where) {
          ": not valid JSON: starts with a byte order mark; save it as "
          "plain UTF-8");
   }
-  using Event = Json::parse_event_t;
-  // The keys seen so far of every object that is still open.
-  std::vector<std::unordered_set<std::string>> open_objects;
-  const auto check = [&](int depth, Event event, Json& value) {
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= kMaxDepth) {
-        Fail(where, ": JSON nested deeper than ", kMaxDepth, " levels");
-      }
-      if (event == Event::object_start) open_objects.emplace_back();
-    } else if (event == Event::object_end) {
-      open_objects.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!open_objects.back().insert(key).second) {
-        Fail(where, ": duplicate key \"", Printable(key),
-             "\"; expected each key once");
-      }
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), check);
-  } catch (const Json::exception& e) {
-    Fail(where, ": not valid JSON: ", ParserMessage(e));
-  }
+  Builder builder(where);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.Result();
 }
 
 Json ReadJsonFile(const std::filesystem::path& path, std::uint64_t max_bytes) {

@@ -21,6 +21,10 @@ using Json = nlohmann::json;
 /// A path as it may be printed in one line.
 std::string PathText(const std::filesystem::path& path);
 
+/// True if there is something of that name, be it a link that leads nowhere:
+/// then reading it says what is wrong with it.
+bool HasEntry(const std::filesystem::path& path);
+
 /// Throws Error unless `path` is a regular file or a link to one; tells a
 /// missing file from a dangling link, a directory and a device.
 void CheckRegularFile(const std::filesystem::path& path);

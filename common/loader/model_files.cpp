@@ -17,13 +17,6 @@ namespace fs = std::filesystem;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-/// True if the directory has an entry of that name, be it a dangling link.
-bool HasEntry(const fs::path& path) {
-  std::error_code ignored;
-  const auto type = fs::symlink_status(path, ignored).type();
-  return type != fs::file_type::not_found && type != fs::file_type::none;
-}
-
 /// What to do with a directory that has no safetensors file.
 std::string Advice(const fs::path& directory) {
   for (const char* name :

@@ -15,19 +15,21 @@ namespace kvlab {
 namespace fs = std::filesystem;
 
 OutputFile::OutputFile(const fs::path& path) : path_(path), target_(path) {
-  std::error_code ignored;
-  if (fs::is_symlink(fs::symlink_status(path, ignored))) {
-    target_ = fs::weakly_canonical(path, ignored);
-    if (target_.empty()) target_ = path;
-  }
-  const fs::file_status status = fs::status(target_, ignored);
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) {
     Fail(PathText(path_), ": cannot be written: it is a directory");
   }
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    fd_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd_ < 0) FailErrno("cannot be written");
+    if (::access(path.c_str(), W_OK) != 0) FailErrno("cannot be written");
     return;
+  }
+  if (fs::is_symlink(fs::symlink_status(path, error))) {
+    target_ = fs::canonical(path, error);
+    if (error) {
+      Fail(PathText(path_),
+           ": cannot be written: a link that leads nowhere: ", error.message());
+    }
   }
   // O_EXCL: never write into a file, or through a link, that someone else has
   // put under this name. A name left by a killed process is passed over.
@@ -39,6 +41,18 @@ OutputFile::OutputFile(const fs::path& path) : path_(path), target_(path) {
     if (fd_ < 0 && errno != EEXIST) break;
   }
   if (fd_ < 0) FailErrno("cannot be written");
+}
+
+void OutputFile::OpenDevice() {
+  KVLAB_CHECK(temporary_.empty());  // else Commit was called before
+  std::error_code ignored;
+  // Without O_NONBLOCK a pipe would wait for its reader, perhaps for ever.
+  fd_ = ::open(target_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd_ < 0 && errno == ENXIO && fs::is_fifo(target_, ignored)) {
+    Fail(PathText(path_), ": cannot be written: a pipe that nobody reads; ",
+         "start its reader first");
+  }
+  if (fd_ < 0 || ::fcntl(fd_, F_SETFL, 0) != 0) FailErrno("cannot be written");
 }
 
 OutputFile::~OutputFile() {
@@ -54,9 +68,13 @@ void OutputFile::FailErrno(std::string_view what) const {
 }
 
 void OutputFile::Write(std::span<const std::byte> bytes) {
+  if (fd_ < 0) OpenDevice();
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
+    // A pipe's reader may be slow. Only Ctrl-C's handler interrupts the wait.
+    if (written < 0 && errno == EINTR) {
+      throw Error("interrupted", kExitInterrupted);
+    }
     if (written < 0) FailErrno("cannot be written");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
@@ -67,7 +85,7 @@ void OutputFile::Write(std::string_view text) {
 }
 
 void OutputFile::Commit() {
-  KVLAB_CHECK(fd_ >= 0);
+  if (fd_ < 0) OpenDevice();
   const int closed = ::close(fd_);  // reports a late write error (NFS, quota)
   fd_ = -1;
   if (temporary_.empty()) {

@@ -15,18 +15,22 @@ namespace kvlab {
 /// leaves what was there before.
 ///
 /// A target that exists and is no regular file (/dev/null, a pipe) is written
-/// directly: renaming would replace the device by a file.
+/// directly: renaming would replace the device by a file. It is opened by the
+/// first Write, since the reader of a pipe that is opened and closed again sees
+/// its end.
 class OutputFile {
  public:
   /// Creates the temporary file, so that a path that cannot be written fails
   /// before the work and not after it. A link is followed: the file it names is
-  /// replaced, the link stays. Throws Error naming `path`.
+  /// replaced, the link stays. Throws Error naming `path`, also if it is a link
+  /// that leads nowhere.
   explicit OutputFile(const std::filesystem::path& path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// Appends `bytes`. Throws Error (disk full ...).
+  /// Appends `bytes`. Throws Error: disk full, a pipe without a reader, a wait
+  /// for its reader that a signal interrupted (kExitInterrupted).
   void Write(std::span<const std::byte> bytes);
   void Write(std::string_view text);
 
@@ -35,6 +39,7 @@ class OutputFile {
   void Commit();
 
  private:
+  void OpenDevice();
   [[noreturn]] void FailErrno(std::string_view what) const;
 
   std::filesystem::path path_;       // as the caller named it

@@ -3,8 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <vector>
+
+#ifdef __linux__
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
 
 #include "common/base/error.h"
 
@@ -54,6 +61,32 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
     EXPECT_EQ(sum, 4950);
   }
 }
+
+#ifdef __linux__
+/// Asks for a team of 8 while the system grants one thread more each time, so
+/// that every possible number of them is started before one is refused. Prints
+/// the last Error and ends the process; aborts if a thread is left behind.
+[[noreturn]] void AskForMoreThanTheSystemGrants() {
+  // The limit does not hold for root; a sandbox without other users has none.
+  if (::setuid(65534) != 0) std::perror("setuid");
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NPROC, &limit);
+  for (limit.rlim_cur = 1;; ++limit.rlim_cur) {
+    ::setrlimit(RLIMIT_NPROC, &limit);
+    try {
+      const ThreadPool pool(8);
+      std::_Exit(pool.threads());
+    } catch (const Error& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+    }
+  }
+}
+
+TEST(ThreadPool, SaysHowManyThreadsTheSystemRefused) {
+  EXPECT_EXIT(AskForMoreThanTheSystemGrants(), testing::ExitedWithCode(8),
+              "8 threads: only 7 could be started: .+; use fewer");
+}
+#endif
 
 TEST(PhysicalCores, AtLeastOne) { EXPECT_GE(PhysicalCores(), 1); }
 

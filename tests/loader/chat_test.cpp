@@ -111,6 +111,46 @@ TEST(ChatTemplate, AddsTheSystemMessageThatTheTemplateHas) {
             "<|im_start|>system\nS<|im_end|>\n");
 }
 
+TEST(ChatTemplate, ASystemMessageIsAWholeLiteral) {
+  const auto system = [](const std::string& jinja) {
+    return LoadConfig(jinja).Render(Messages{{"user", "A"}}, false, false);
+  };
+  const std::string turn = "<|im_start|>user\nA<|im_end|>\n";
+  const std::string start = "<|im_start|>system\\n";
+  EXPECT_EQ(system(start), turn);
+  EXPECT_EQ(system(start + "<|im_end|>"), turn);
+  EXPECT_EQ(system(start + "S' + x + '<|im_end|>"), turn);
+  const std::string with_s = "<|im_start|>system\nS<|im_end|>\n" + turn;
+  EXPECT_EQ(system(start + "S<|im_end|>"), with_s);
+  EXPECT_EQ(system(start + "' + x + '<|im_end|>" + start + "S<|im_end|>"),
+            with_s);
+  EXPECT_EQ(system(start + "' + x" + start + "S<|im_end|>"), with_s);
+  EXPECT_EQ(system("<|im_start|>system\nS<|im_end|>"), with_s);
+}
+
+TEST(ChatTemplate, LongTemplatesEnd) {
+  // Searching to the end for each of these takes minutes.
+  std::string starts;
+  for (int i = 0; i < 200'000; ++i) starts += "<|im_start|>system\\n";
+  LoadConfig(starts);
+  LoadConfig(starts + "'<|im_end|>");
+}
+
+TEST(ChatTemplate, TellsWhatStandsInPlaceOfItsFiles) {
+  for (const char* name :
+       {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"}) {
+    const TempDir dir;
+    const auto error = [&] {
+      return ErrorOf([&] { ChatTemplate::Load(dir.path()); });
+    };
+    std::filesystem::create_symlink("gone", dir / name);
+    EXPECT_TRUE(Has(error(), std::string(name) + ": a link to gone"));
+    std::filesystem::remove(dir / name);
+    std::filesystem::create_symlink(name, dir / name);  // to itself
+    EXPECT_TRUE(Has(error(), std::string(name) + ": cannot be read: "));
+  }
+}
+
 TEST(ChatTemplate, IsFoundInEveryPlace) {
   EXPECT_EQ(LoadConfig(kQwen3Jinja).style(), ChatStyle::kQwen3);
   EXPECT_TRUE(LoadConfig(kQwen3Jinja).has_thinking());

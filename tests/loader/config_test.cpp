@@ -170,6 +170,23 @@ TEST_F(ConfigTest, RefusesWhatIsNoPositiveNumber) {
   EXPECT_TRUE(Has(ErrorWith("rms_norm_eps", "1e300"), "32-bit float"));
 }
 
+TEST_F(ConfigTest, RefusesWhatRopeCannotCompute) {
+  for (const char* theta : {"0.5", "0.999", "1", "1.0", "1e-320"}) {
+    EXPECT_TRUE(Has(ErrorWith("rope_theta", theta),
+                    "json: rope_theta: expected a number above 1, found "))
+        << theta;
+    const std::string moved = StrCat("{\"rope_theta\":", theta, "}");
+    EXPECT_TRUE(Has(ErrorWith("rope_parameters", moved.c_str()),
+                    "rope_parameters.rope_theta: expected a number above 1"))
+        << theta;
+  }
+  EXPECT_EQ(ErrorWith("rope_theta", "1.0001"), "");
+  // Angles reach the position in radians; Sin and Cos end at 2^20.
+  EXPECT_EQ(ErrorWith("max_position_embeddings", "1048576"), "");
+  EXPECT_TRUE(Has(ErrorWith("max_position_embeddings", "1048577"),
+                  "expected an integer of 1 to 1048576, found 1048577"));
+}
+
 TEST_F(ConfigTest, RefusesSizesThatDoNotFitTogether) {
   EXPECT_TRUE(Has(ErrorWith("num_key_value_heads", "3"),
                   "a divisor of num_attention_heads, 4, found 3"));
@@ -216,6 +233,30 @@ TEST_F(ConfigTest, RefusesWhatIsNoJsonObject) {
   std::string objects;
   for (int i = 0; i < 500'000; ++i) objects += "{\"a\":";
   EXPECT_TRUE(Has(error(objects), "deeper than 64 levels"));
+}
+
+TEST_F(ConfigTest, ReadsEveryKindOfValue) {
+  const std::string text =
+      R"([null,true,-7,7,18446744073709551615,0.5,"s",[],[1,[2],3],{},)"
+      R"({"a":[{"a":1},4],"b":{"a":"x"}}])";
+  const Json json = ParseJson(text, "test");
+  EXPECT_EQ(json.dump(), text);
+  EXPECT_TRUE(json[2].is_number_integer());
+  EXPECT_TRUE(json[4].is_number_unsigned());
+  EXPECT_TRUE(json[5].is_number_float());
+  EXPECT_EQ(ParseJson(" 7 ", "test"), Json(7));
+}
+
+TEST_F(ConfigTest, ManyObjectsEnd) {
+  // A parser that searches the parent at the end of every object takes minutes.
+  constexpr int kObjects = 500'000;
+  std::string list = "[{}", object = "{\"\":{}";
+  for (int i = 1; i < kObjects; ++i) {
+    list += ",{}";
+    object += StrCat(",\"", i, "\":{}");
+  }
+  EXPECT_EQ(ParseJson(list + "]", "test").size(), kObjects);
+  EXPECT_EQ(ParseJson(object + "}", "test").size(), kObjects);
 }
 
 TEST_F(ConfigTest, TellsWhatStandsInPlaceOfTheFile) {

@@ -2,14 +2,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "common/loader/output_file.h"
@@ -388,6 +391,20 @@ TEST(OutputFileTest, KeepsALink) {
   EXPECT_EQ(ReadFile(dir / "real"), "new");
 }
 
+TEST(OutputFileTest, RefusesALinkThatLeadsNowhere) {
+  const TempDir dir;
+  for (const char* target : {"gone", "link", "no/f"}) {
+    std::filesystem::create_symlink(target, dir / "link");
+    const std::string error = ErrorOf([&] { OutputFile file(dir / "link"); });
+    EXPECT_TRUE(
+        Has(error, (dir / "link").string() +
+                       ": cannot be written: a link that leads nowhere"))
+        << target;
+    EXPECT_EQ(std::filesystem::read_symlink(dir / "link"), target);
+    std::filesystem::remove(dir / "link");
+  }
+}
+
 TEST(OutputFileTest, WritesIntoWhatIsNoRegularFile) {
   // A pipe stands for devices too: a test must not be able to replace
   // /dev/null on the machine of who runs it as root.
@@ -396,7 +413,12 @@ TEST(OutputFileTest, WritesIntoWhatIsNoRegularFile) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
-  OutputFile file(pipe);
+  { const OutputFile probe(pipe); }
+  // Not hung up, as after a writer that came and went: its reader would leave.
+  pollfd waiting{reader, POLLIN, 0};
+  EXPECT_EQ(::poll(&waiting, 1, 0), 0);
+  std::filesystem::create_symlink("pipe", dir / "link");
+  OutputFile file(dir / "link");
   file.Write("text");
   file.Commit();
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
@@ -404,6 +426,64 @@ TEST(OutputFileTest, WritesIntoWhatIsNoRegularFile) {
   EXPECT_EQ(::read(reader, text, sizeof text), 4);
   EXPECT_STREQ(text, "text");
   ::close(reader);
+}
+
+TEST(OutputFileTest, WaitsForASlowReaderOfAPipe) {
+  const TempDir dir;
+  const std::filesystem::path pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text(1'000'000, 'x');  // more than a pipe holds
+  std::string received;
+  // Opening for reading waits until there is a writer, and the other way
+  // round OutputFile does not wait: hold the pipe open until both are there.
+  const int holder = ::open(pipe.c_str(), O_RDWR);
+  ASSERT_GE(holder, 0);
+  std::thread reader([&] { received = ReadFile(pipe); });
+  OutputFile file(pipe);
+  file.Write(text);
+  file.Commit();
+  ::close(holder);
+  reader.join();
+  EXPECT_EQ(received, text);
+}
+
+extern "C" void DoNothing(int /*signal*/) {}
+
+TEST(OutputFileTest, ASignalEndsTheWaitForAReader) {
+  const TempDir dir;
+  const std::filesystem::path pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int idle = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(idle, 0);
+  struct sigaction old {
+  }, interrupts{};  // no SA_RESTART
+  interrupts.sa_handler = DoNothing;
+  ASSERT_EQ(::sigaction(SIGALRM, &interrupts, &old), 0);
+  const itimerval often{{0, 10'000}, {0, 10'000}}, never{};
+  ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
+  int exit_code = 0;
+  try {
+    OutputFile file(pipe);
+    file.Write(std::string(1'000'000, 'x'));  // more than a pipe holds
+  } catch (const Error& e) {
+    exit_code = e.exit_code();
+  }
+  ::setitimer(ITIMER_REAL, &never, nullptr);
+  ::sigaction(SIGALRM, &old, nullptr);
+  ::close(idle);
+  EXPECT_EQ(exit_code, kExitInterrupted);
+}
+
+TEST(OutputFileTest, DoesNotWaitForAPipeThatNobodyReads) {
+  const TempDir dir;
+  const std::filesystem::path pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_TRUE(Has(ErrorOf([&] {
+                    OutputFile file(pipe);
+                    file.Write("text");
+                  }),
+                  pipe.string() + ": cannot be written: a pipe"));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 }  // namespace

@@ -365,6 +365,32 @@ TEST(SplitPattern, ARunawayPatternIsAnError) {
           "pre_tokenizer"));
 }
 
+TEST(SplitPattern, ManyHardMatchesAreAnError) {
+  // Each takes under a million steps, all of them minutes.
+  const SplitPattern pattern("(?:a?){20}a{20}[bc]");
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "aaaaaaaaaaaaaaaaaaa ";
+  EXPECT_TRUE(
+      Has(ErrorOf([&] { pattern.Split(text, [](std::string_view) {}); }),
+          "pre_tokenizer"));
+}
+
+TEST(SplitPattern, LongMatchesOfHonestPatternsAreNone) {
+  for (const std::string& part :
+       Strings{" ", "\n", "\u00a0", "a", "A", "7", "!", "\u4f60", " a", "  \t",
+               std::string(50, ' ') + "a", std::string(5000, ' ') + "a"}) {
+    std::string text;
+    while (text.size() < 200'000) text += part;
+    for (const std::string& pattern :
+         Strings{kQwenPattern, kLlamaPattern, std::string(kGpt2Pattern)}) {
+      std::size_t size = 0;
+      SplitPattern(pattern).Split(
+          text, [&](std::string_view piece) { size += piece.size(); });
+      EXPECT_EQ(size, text.size()) << part;
+    }
+  }
+}
+
 TEST(Tokenizer, OtherPreTokenizersOfTheByteLevelFamily) {
   Json json = Tiny({{"1", "2"}, {"\u0120", "a"}});
   json["pre_tokenizer"] = ByteLevelStep(true);  // GPT-2
