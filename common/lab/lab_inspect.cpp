@@ -1,24 +1,29 @@
 /// \file
-/// lab_inspect: a first look at what a model is made of.
+/// lab_inspect: a first look at what a model is made of, and what it runs on.
 ///
 ///     lab_inspect model [DIR]                      config, parts, tensors
 ///     lab_inspect tensors FILE                     one safetensors file
-///     lab_inspect tokens [DIR] --text-file F       text -> tokens
+///     lab_inspect tokens [DIR] --text "hello"      text -> tokens
+///     lab_inspect tokens [DIR] --text-file F       a file's text -> tokens
 ///     lab_inspect decode [DIR] --ids 1,2,3         tokens -> text
 ///     lab_inspect chat [DIR] --messages F.json     conversation -> prompt
+///     lab_inspect cpu                              instruction sets, cores
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/parallel.h"
 #include "common/base/text.h"
 #include "common/lab/cli.h"
 #include "common/lab/text_table.h"
@@ -28,6 +33,7 @@
 #include "common/loader/model_files.h"
 #include "common/loader/safetensors.h"
 #include "common/loader/tokenizer.h"
+#include "common/simd/primitives.h"
 
 namespace kvlab {
 namespace {
@@ -159,9 +165,9 @@ void PrintTensors(const std::vector<ModelTensor>& tensors,
 }
 
 /// Tokenizer, chat template and end tokens. A directory without them can still
-/// be looked at, so what is wrong with them is told and not thrown.
-void PrintText(const fs::path& directory, const ModelConfig& config) {
-  std::cout << "Text: how characters become tokens and back\n";
+/// be looked at, so what is wrong with them is told and not thrown. Throws
+/// Error on an end token that does not exist.
+TextTable TextParts(const fs::path& directory, const ModelConfig& config) {
   TextTable table("ll");
   std::unique_ptr<Tokenizer> tokenizer;
   try {
@@ -188,7 +194,7 @@ void PrintText(const fs::path& directory, const ModelConfig& config) {
     }
   }
   table.Add({"end tokens", ends.empty() ? "none" : ends});
-  std::cout << table.Text();
+  return table;
 }
 
 int InspectModel(const fs::path& directory) {
@@ -197,6 +203,7 @@ int InspectModel(const fs::path& directory) {
   const std::shared_ptr<ModelFiles> files = ModelFiles::Open(directory);
   BuildWeights(config, files.get());  // checks every shape
   const std::vector<ModelTensor> tensors = ModelTensors(config, *files);
+  const TextTable text = TextParts(directory, config);
   std::cout << "Model    " << PathText(directory) << "\nFamily   "
             << config.family->model_type
             << ": RMSNorm, grouped-query attention, RoPE, "
@@ -205,7 +212,7 @@ int InspectModel(const fs::path& directory) {
   PrintKvCache(config);
   PrintParts(tensors, *files);
   PrintTensors(tensors, *files);
-  PrintText(directory, config);
+  std::cout << "Text: how characters become tokens and back\n" << text.Text();
   return kExitDone;
 }
 
@@ -247,11 +254,12 @@ Tokenizer LoadTokenizer(const fs::path& directory) {
   return Tokenizer::Load(directory / "tokenizer.json");
 }
 
-int InspectTokens(const fs::path& directory, const std::string& text_file,
-                  bool json) {
+/// `text`, or else what is in `text_file`, as tokens.
+int InspectTokens(const fs::path& directory, std::optional<std::string> text,
+                  const std::string& text_file, bool json) {
   const Tokenizer tokenizer = LoadTokenizer(directory);
-  const std::string text = ReadInput(text_file);
-  const std::vector<int> ids = tokenizer.Encode(text);
+  if (!text) text = ReadInput(text_file);
+  const std::vector<int> ids = tokenizer.Encode(*text);
   if (json) {
     Json pieces = Json::array();
     for (const int id : ids) pieces.push_back(tokenizer.Piece(id));
@@ -259,7 +267,7 @@ int InspectTokens(const fs::path& directory, const std::string& text_file,
     return kExitDone;
   }
   std::cout << Plural(ids.size(), "token") << " for "
-            << Plural(text.size(), "byte")
+            << Plural(text->size(), "byte")
             << " of text. A piece is written with one visible letter per "
                "byte,\nso a space shows as \u0120 and a newline as \u010A.\n";
   TextTable table("rrll");
@@ -352,11 +360,64 @@ int InspectChat(const fs::path& directory, const std::string& messages_file,
   return kExitDone;
 }
 
+// --- lab_inspect cpu --------------------------------------------------------
+
+/// The CPU's name, nullopt where the system does not tell it.
+std::optional<std::string> CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsBuilt(Isa isa) {
+  const std::span<const Isa> built = BuiltIsas();
+  return std::find(built.begin(), built.end(), isa) != built.end();
+}
+
+int InspectCpu(bool json) {
+  const std::optional<std::string> name = CpuName();
+  const int cores = PhysicalCores();
+  if (json) {
+    Json isas = Json::array();
+    for (const Isa isa : KnownIsas()) {
+      isas.push_back({{"name", IsaName(isa)},
+                      {"built", IsBuilt(isa)},
+                      {"runs", CpuHas(isa)}});
+    }
+    std::cout << Json{{"cpu", name ? Json(*name) : Json()},
+                      {"physical_cores", cores},
+                      {"isas", isas},
+                      {"default_isa", IsaName(BestIsa())}}
+                     .dump(-1, ' ', false, Json::error_handler_t::replace)
+              << '\n';
+    return kExitDone;
+  }
+  if (name) std::cout << "CPU: " << Printable(*name) << '\n';
+  std::cout << "Physical cores: " << cores
+            << ", the default of --threads\n\nInstruction sets that --isa "
+               "knows; results are the same bits with each\n";
+  TextTable table("llll");
+  table.Add({"isa", "built in", "runs here", ""});
+  for (const Isa isa : KnownIsas()) {
+    table.Add({std::string(IsaName(isa)), IsBuilt(isa) ? "yes" : "no",
+               CpuHas(isa) ? "yes" : "no",
+               isa == BestIsa() ? "the default" : ""});
+  }
+  std::cout << table.Text();
+  return kExitDone;
+}
+
 // --- The command line -------------------------------------------------------
 
 struct Options {
   std::string directory = LabModelDirectory().string();
   std::string file;
+  std::optional<std::string> text;
   std::string ids;
   bool json = false;
   bool no_thinking = false;
@@ -364,7 +425,8 @@ struct Options {
 
 ProgramBody Setup(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.require_subcommand(1);
+  // Not required: the error would name no wrong word that stands in its place.
+  app.require_subcommand(0, 1);
   const auto add = [&](const char* name, const char* help) {
     return app.add_subcommand(name, help);
   };
@@ -389,11 +451,14 @@ ProgramBody Setup(CLI::App& app) {
 
   CLI::App* tokens = add("tokens", "The tokens of a text");
   add_directory(tokens);
-  tokens
-      ->add_option("--text-file", options->file,
-                   "The text, UTF-8 (- for standard input)")
-      ->type_name("FILE")
-      ->required();
+  CLI::Option* text = tokens->add_option("--text", options->text, "The text")
+                          ->type_name("TEXT");
+  CLI::Option* text_file =
+      tokens
+          ->add_option("--text-file", options->file,
+                       "A file with the text, UTF-8 (- for standard input)")
+          ->type_name("FILE")
+          ->excludes(text);
   add_json(tokens);
 
   CLI::App* decode = add("decode", "The text of tokens");
@@ -414,16 +479,29 @@ ProgramBody Setup(CLI::App& app) {
                  "Qwen3: begin the answer after an empty <think> block");
   add_json(chat);
 
+  CLI::App* cpu = add("cpu", "What this CPU can run: instruction sets, cores");
+  add_json(cpu);
+
   return [=]() -> int {
     const fs::path directory = options->directory;
     if (model->parsed()) return InspectModel(directory);
     if (tensors->parsed()) return InspectTensors(options->file);
     if (tokens->parsed()) {
-      return InspectTokens(directory, options->file, options->json);
+      if (text->empty() && text_file->empty()) {
+        FailUsage("tokens: expected --text or --text-file, found neither");
+      }
+      return InspectTokens(directory, options->text, options->file,
+                           options->json);
     }
     if (decode->parsed()) return InspectDecode(directory, options->ids);
-    return InspectChat(directory, options->file, !options->no_thinking,
-                       options->json);
+    if (chat->parsed()) {
+      return InspectChat(directory, options->file, !options->no_thinking,
+                         options->json);
+    }
+    if (cpu->parsed()) return InspectCpu(options->json);
+    FailUsage(
+        "expected model, tensors, tokens, decode, chat or cpu, found "
+        "nothing (see lab_inspect --help)");
   };
 }
 

@@ -102,7 +102,7 @@ class Builder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 std::string PathText(const std::filesystem::path& path) {
-  return Printable(path.string(), 1024);
+  return path.empty() ? "\"\"" : Printable(path.string(), 1024);
 }
 
 bool HasEntry(const std::filesystem::path& path) {

@@ -18,7 +18,7 @@ namespace kvlab {
 
 using Json = nlohmann::json;
 
-/// A path as it may be printed in one line.
+/// A path as it may be printed in one line; an empty one as "".
 std::string PathText(const std::filesystem::path& path);
 
 /// True if there is something of that name, be it a link that leads nowhere:

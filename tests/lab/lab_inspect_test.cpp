@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "common/base/parallel.h"
+#include "common/simd/primitives.h"
 #include "tests/loader/temp_dir.h"
 #include "tests/loader/tiny_model.h"
 #include "tests/support/program.h"
@@ -70,6 +72,14 @@ TEST_F(LabInspectTest, ShowsAModelWithoutATokenizer) {
   EXPECT_TRUE(Has(run.out, "tokenizer.json: no such file"));
 }
 
+TEST_F(LabInspectTest, ChecksAllBeforeItPrints) {
+  nlohmann::json tokenizer =
+      nlohmann::json::parse(ReadFile(Dir() / "tokenizer.json"));
+  tokenizer["added_tokens"].back()["id"] = 280;  // 259 is a gap then
+  WriteFile(Dir() / "tokenizer.json", tokenizer.dump());
+  ExpectFails(Inspect("model " + Model()), 1, "259");
+}
+
 TEST_F(LabInspectTest, CountsTensorsThatAreNotUsed) {
   TensorSet set = AllTensors();
   set.Add("visual.weight", {2});
@@ -108,6 +118,15 @@ TEST_F(LabInspectTest, ShowsTokens) {
   const ProgramRun empty =
       Inspect("tokens --json " + Model() + " --text-file " + FileWith(""));
   EXPECT_EQ(empty.out, "{\"ids\":[],\"pieces\":[]}\n");
+}
+
+TEST_F(LabInspectTest, ShowsTokensOfATextOnTheCommandLine) {
+  EXPECT_EQ(Inspect("tokens --json --text 'a fox' " + Model()).out,
+            "{\"ids\":[97,257,120],\"pieces\":[\"a\",\"\u0120fo\",\"x\"]}\n");
+  EXPECT_EQ(Inspect("tokens --json --text '' " + Model()).out,
+            "{\"ids\":[],\"pieces\":[]}\n");
+  ExpectFails(Inspect("tokens --text a --text-file b " + Model()), 2,
+              " excludes --text");
 }
 
 TEST_F(LabInspectTest, DecodesIds) {
@@ -159,9 +178,53 @@ TEST_F(LabInspectTest, RefusesWhatIsNoConversation) {
   ExpectFails(run(R"([{"role":"wizard","content":"a"}])"), 1, "wizard");
 }
 
+TEST_F(LabInspectTest, ShowsWhatTheCpuCanRun) {
+  const ProgramRun run = Inspect("cpu --json");
+  EXPECT_EQ(run.exit_code, 0);
+  const auto json = nlohmann::json::parse(run.out);
+  EXPECT_TRUE(json.at("cpu").is_null() || json["cpu"] != "");
+  EXPECT_EQ(json.at("physical_cores"), PhysicalCores());
+  EXPECT_EQ(json.at("default_isa"), IsaName(BestIsa()));
+  const auto& isas = json.at("isas");
+  ASSERT_EQ(isas.size(), KnownIsas().size());
+  std::size_t built = 0;
+  for (std::size_t i = 0; i < isas.size(); ++i) {
+    const Isa isa = KnownIsas()[i];
+    EXPECT_EQ(isas[i].at("name"), IsaName(isa));
+    EXPECT_EQ(isas[i].at("runs"), CpuHas(isa)) << IsaName(isa);
+    EXPECT_TRUE(!CpuHas(isa) || isas[i].at("built")) << IsaName(isa);
+    if (isas[i]["built"]) ++built;
+  }
+  EXPECT_EQ(built, BuiltIsas().size());
+
+  const ProgramRun table = Inspect("cpu");
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_EQ(table.err, "");
+  EXPECT_TRUE(Has(table.out, StrCat("Physical cores: ", PhysicalCores())));
+  if (!json["cpu"].is_null()) {
+    EXPECT_TRUE(Has(table.out, "CPU: " + json["cpu"].get<std::string>()));
+  }
+  int defaults = 0, rows = 0;
+  std::istringstream lines(table.out);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 86u) << line;  // a CPU's name has up to 80
+    if (line.ends_with("the default")) {
+      ++defaults;
+      EXPECT_TRUE(line.starts_with(StrCat("  ", IsaName(BestIsa()), " ")));
+    }
+    if (line.starts_with("  ")) ++rows;
+  }
+  EXPECT_EQ(defaults, 1);
+  EXPECT_EQ(rows, 1 + static_cast<int>(KnownIsas().size()));
+}
+
 TEST_F(LabInspectTest, EndsWithOneLineAndTheRightCode) {
   ExpectFails(Inspect(""), 2, "see lab_inspect --help");
-  ExpectFails(Inspect("modell"), 2, "");
+  ExpectFails(Inspect("modell"), 2, "modell");
+  ExpectFails(Inspect("model " + Model() + " bogus"), 2, "bogus");
+  ExpectFails(Inspect("cpu bogus"), 2, "bogus");
+  ExpectFails(Inspect("tensors ''"), 1, "\"\": no such file");
+  ExpectFails(Inspect("model ''"), 1, "\"\": expected a model directory");
   ExpectFails(Inspect("model --bogus"), 2, "--bogus");
   ExpectFails(Inspect("tokens " + Model()), 2, "--text-file");
   ExpectFails(Inspect("tensors"), 2, "FILE");
@@ -182,7 +245,7 @@ TEST_F(LabInspectTest, EndsWithOneLineAndTheRightCode) {
 
 TEST_F(LabInspectTest, TellsHelpAndVersionEverywhere) {
   for (const char* command :
-       {"", "model", "tensors", "tokens", "decode", "chat"}) {
+       {"", "model", "tensors", "tokens", "decode", "chat", "cpu"}) {
     const ProgramRun help = Inspect(std::string(command) + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
     EXPECT_TRUE(Has(help.out, "Usage")) << command;
