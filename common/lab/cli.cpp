@@ -71,7 +71,8 @@ std::string ReadAll(std::istream& in, const std::string& name,
 }  // namespace
 
 int RunProgram(int argc, const char* const* argv, const std::string& name,
-               const std::string& description, const ProgramSetup& setup) {
+               const std::string& description, const ProgramSetup& setup,
+               ExitCode failed) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     CLI::App app(description, name);
@@ -85,11 +86,12 @@ int RunProgram(int argc, const char* const* argv, const std::string& name,
     FinishStdout();
     return exit_code;
   } catch (const Error& e) {
-    return Report(name, e.what(), e.exit_code());
+    const ExitCode code = e.exit_code();
+    return Report(name, e.what(), code == kExitFailed ? failed : code);
   } catch (const std::bad_alloc&) {
-    return Report(name, "out of memory", kExitFailed);
+    return Report(name, "out of memory", failed);
   } catch (const std::exception& e) {
-    return Report(name, Printable(e.what(), 400).c_str(), kExitFailed);
+    return Report(name, Printable(e.what(), 400).c_str(), failed);
   }
 }
 
