@@ -98,7 +98,8 @@ std::string ReadAll(int file, const std::string& name,
 }  // namespace
 
 int RunProgram(int argc, const char* const* argv, const std::string& name,
-               const std::string& description, const ProgramSetup& setup) {
+               const std::string& description, const ProgramSetup& setup,
+               ExitCode failed) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f: write() fails
   program_name = name.c_str();
@@ -117,11 +118,12 @@ int RunProgram(int argc, const char* const* argv, const std::string& name,
   } catch (const Error& e) {
     // Whatever failed because a signal came failed because of the signal.
     if (Interrupted()) return Report(name, "interrupted", kExitInterrupted);
-    return Report(name, e.what(), e.exit_code());
+    const ExitCode code = e.exit_code();
+    return Report(name, e.what(), code == kExitFailed ? failed : code);
   } catch (const std::bad_alloc&) {
-    return Report(name, "out of memory", kExitFailed);
+    return Report(name, "out of memory", failed);
   } catch (const std::exception& e) {
-    return Report(name, Printable(e.what(), 400).c_str(), kExitFailed);
+    return Report(name, Printable(e.what(), 400).c_str(), failed);
   }
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/error.h"
+
 namespace kvlab {
 
 /// The work of a program, after its command line was read. Returns the exit
@@ -28,8 +30,11 @@ using ProgramSetup = std::function<ProgramBody(CLI::App& app)>;
 /// A reader that has gone (`| head`) is no error: SIGPIPE is ignored, so that
 /// the rest of the work - a dump to a file - is still done. Any other failure
 /// to write standard output is one, even if the work went well.
+///
+/// `failed` is the exit code of work that failed, where 1 means something else.
 int RunProgram(int argc, const char* const* argv, const std::string& name,
-               const std::string& description, const ProgramSetup& setup);
+               const std::string& description, const ProgramSetup& setup,
+               ExitCode failed = kExitFailed);
 
 /// Writes out what standard output has so far. Throws Error if any of it was
 /// lost: before something is done that a failed run must not do.
