@@ -59,7 +59,16 @@ TEST_F(Day09Programs, EveryStageAnswersTheNeedleQuestion) {
            Expected{KVLAB_TWO_PASS, "", "two_pass", "q8", 132, nullptr},
            Expected{KVLAB_TWO_PASS, "--rescan", "two_pass", "q8", 132, nullptr},
        }) {
-    const auto json = Json(e.program, e.arguments);
+    const std::string dump = Quoted((dir_ / "default").string());
+    const auto json = Json(e.program, StrCat(e.arguments, " --dump ", dump));
+    // The course's own file, byte for byte, on whatever machine this is.
+    if (std::string(e.arguments) != "--rescan") {
+      const ProgramRun golden =
+          Lab(KVLAB_COMPARE,
+              StrCat("--golden ", KVLAB_SOURCE_DIR, "/tests/golden/day09_",
+                     e.stage, e.tile == 1 ? "_tile1" : "", ".sha256 ", dump));
+      EXPECT_EQ(golden.exit_code, 0) << golden.out << golden.err;
+    }
     EXPECT_EQ(json["stage"], e.stage);
     EXPECT_EQ(json["output"], kSentence) << e.stage;
     EXPECT_EQ(json["needle"]["found"], true);
