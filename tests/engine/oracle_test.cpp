@@ -49,7 +49,7 @@ struct OracleRun {
     } recorder;
     transformer.Prefill(tokens, cache, stage,
                         {.importance = &importance, .all_logits = &logits});
-    KvCache again(cache.shape());
+    KvCache again(cache.shape(), primitives);
     transformer.Prefill(std::span(tokens).first(n - 1), again, stage, {});
     const auto decoded = transformer.Decode(tokens.back(), again, stage,
                                             {.observer = &recorder});
