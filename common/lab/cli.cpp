@@ -63,6 +63,7 @@ std::string ReadAll(int file, const std::string& name,
                     std::uint64_t max_bytes) {
   const auto fail = [&](int error) {
     CheckInterrupted();
+    if (error == EISDIR) Fail(name, ": expected a file, found a directory");
     Fail(name, ": cannot be read: ", std::generic_category().message(error));
   };
   std::string text;

@@ -175,7 +175,7 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
   fails("--dump= --json", 2, "--dump= expected a value");
   fails("--fact 'one two'", 2, "full stop");
   fails("--prompt-file - <&-", 1, "standard input: cannot be read");
-  fails("--prompt-file /", 1, "/: cannot be read");
+  fails("--prompt-file /", 1, "/: expected a file, found a directory");
   fails("--prompt x --prompt-file y", 2, "excludes");
   fails("--prompt x --context 100", 2, "excludes");
   fails("--raw --thinking", 2, "excludes");
