@@ -1,6 +1,7 @@
 #include "day09_kv_q8/kv_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -221,6 +222,7 @@ KvStreamResult AttendToStream(const Primitives& primitives,
   struct Head {
     std::vector<float> query;  // [stride], padded with zeros
     OnlineSoftmax softmax;
+    std::array<float, kTileTokens> tile = {};  // scores, then weights
   };
   std::vector<Head> heads;
   for (int g = 0; g < header.group; ++g) {
@@ -229,9 +231,13 @@ KvStreamResult AttendToStream(const Primitives& primitives,
                 heads[g].query.begin());
     RequireFiniteQuery(heads[g].query.data(), d, {.head = g});
   }
-  std::vector<TileReader> readers;
-  for (const Head& head : heads) {
-    readers.emplace_back(primitives, block.view(), head.query.data());
+  TileReader tiles(primitives, block.view());
+  std::vector<float*> scores;
+  std::vector<TileSum> sums;
+  for (Head& head : heads) {
+    tiles.Add(head.query.data());
+    scores.push_back(head.tile.data());
+    sums.push_back({head.tile.data(), head.softmax.acc.data()});
   }
 
   // The loop of stages 2 and 3, over one block that is read anew each time.
@@ -246,13 +252,11 @@ KvStreamResult AttendToStream(const Primitives& primitives,
     }
     last = count < kTileTokens;
     block.Read(reader, count);
-    float tile[kTileTokens];
-    for (std::size_t g = 0; g < heads.size(); ++g) {
-      OnlineSoftmax& softmax = heads[g].softmax;
-      readers[g].Scores(0, count, tile);
-      softmax.Weigh(primitives, {tile, static_cast<std::size_t>(count)});
-      readers[g].AddValues(0, count, tile, softmax.acc.data());
+    tiles.Scores(0, count, 0, scores);
+    for (Head& head : heads) {
+      head.softmax.Weigh(primitives, std::span(head.tile.data(), count));
     }
+    tiles.AddValues(0, count, sums);
     reader.tokens += count;
   }
   // [arriving]

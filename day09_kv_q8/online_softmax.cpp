@@ -1,6 +1,7 @@
 #include "day09_kv_q8/online_softmax.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "common/attention/online_softmax.h"
@@ -21,8 +22,9 @@ void OnlineSoftmaxStage::Attend(const AttendInput& input, std::span<float> out,
   // tile of K and V while it is in the L1 cache.
   struct Head {
     HeadId id;
-    const float* q;         // [d]
-    OnlineSoftmax softmax;  // M, S, acc
+    const float* q;                            // [d]
+    OnlineSoftmax softmax;                     // M, S, acc
+    std::array<float, kTileTokens> tile = {};  // its scores, then its weights
   };
   std::vector<Head> heads;
   for (int g = 0; g < input.group; ++g) {
@@ -31,28 +33,36 @@ void OnlineSoftmaxStage::Attend(const AttendInput& input, std::span<float> out,
     heads.push_back({id, input.Query(g), OnlineSoftmax(kv.stride)});
   }
 
-  float tile[kTileTokens];  // one tile's scores, then its weights
+  // What each head gets from a tile of keys, and from a tile of values.
+  std::vector<TileScores> scores;
+  std::vector<TileSum> sums;
+  for (Head& head : heads) {
+    scores.push_back({head.q, head.tile.data()});
+    sums.push_back({head.tile.data(), head.softmax.acc.data()});
+  }
+
   for (int t = 0; t < n; t += tile_) {
     const int count = std::min(tile_, n - t);
-    const std::span<float> scores(tile, count);
+    // The scores of this tile alone.
+    // [score]
+    primitives_.dot_keys(scores.data(), input.group, kv.Key(t), count,
+                         kv.stride, scale);
+    // [score]
+
+    // The running softmax: M and S take the tile in, a larger score rescales
+    // what was summed before, and the scores become weights.
     for (Head& head : heads) {
-      // The scores of this tile alone.
-      // [score]
-      primitives_.dot_keys(head.q, kv.Key(t), count, kv.stride, scale, tile);
-      // [score]
-      TileWatch watch(observer, head.id, t, scores);
-
-      // The running softmax: M and S take the tile in, a larger score rescales
-      // what was summed before, and the scores become weights.
-      const OnlineStep step = head.softmax.Weigh(primitives_, scores);
-
-      // The values of the same tile, while it is at hand.
-      // [weighted_values]
-      primitives_.accumulate_values(tile, kv.Value(t), count, kv.stride,
-                                    head.softmax.acc.data());
-      // [weighted_values]
+      const std::span<float> tile(head.tile.data(), count);
+      TileWatch watch(observer, head.id, t, tile);
+      const OnlineStep step = head.softmax.Weigh(primitives_, tile);
       watch.Show(step, head.softmax);
     }
+
+    // The values of the same tile.
+    // [weighted_values]
+    primitives_.accumulate_values(sums.data(), input.group, kv.Value(t), count,
+                                  kv.stride);
+    // [weighted_values]
   }
 
   // Every weight was relative to the same M in the end, so one division by

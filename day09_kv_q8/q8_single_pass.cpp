@@ -1,6 +1,7 @@
 #include "day09_kv_q8/q8_single_pass.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "common/attention/online_softmax.h"
@@ -23,8 +24,9 @@ void Q8SinglePass::Attend(const AttendInput& input, std::span<float> out,
   // token to token and multiplies each score below.
   struct Head {
     HeadId id;
-    QuantisedQuery q;       // [d] codes, [d / 32] scales
-    OnlineSoftmax softmax;  // M, S, acc
+    QuantisedQuery q;                          // [d] codes, [d / 32] scales
+    OnlineSoftmax softmax;                     // M, S, acc
+    std::array<float, kTileTokens> tile = {};  // its scores, then its weights
   };
   std::vector<Head> heads;
   // [quantise_q]
@@ -36,31 +38,38 @@ void Q8SinglePass::Attend(const AttendInput& input, std::span<float> out,
   }
   // [quantise_q]
 
-  float tile[kTileTokens];  // one tile's scores, then its weights
+  // What each head gets from a tile of keys, and from a tile of values.
+  std::vector<TileScoresQ8> scores;
+  std::vector<TileSum> sums;
+  for (Head& head : heads) {
+    scores.push_back({head.q.view(), head.tile.data()});
+    sums.push_back({head.tile.data(), head.softmax.acc.data()});
+  }
+
   for (int t = 0; t < n; t += tile_) {
     const int count = std::min(tile_, n - t);
-    const std::span<float> scores(tile, count);
+    // Integer dots over groups of 32 codes, put back to size by the scales of q
+    // and of each key.
+    // [score]
+    primitives_.dot_keys_q8(scores.data(), input.group, kv.KeyCodes(t),
+                            kv.key_scales + t, count, kv.stride, scale);
+    // [score]
+
+    // The recurrence of stage 2, unchanged: it never sees K or V.
     for (Head& head : heads) {
-      // Integer dots over groups of 32 codes, put back to size by the scales of
-      // q and of each key.
-      // [score]
-      primitives_.dot_keys_q8(head.q.view(), kv.KeyCodes(t), kv.key_scales + t,
-                              count, kv.stride, scale, tile);
-      // [score]
-      TileWatch watch(observer, head.id, t, scores);
-
-      // The recurrence of stage 2, unchanged: it never sees K or V.
-      const OnlineStep step = head.softmax.Weigh(primitives_, scores);
-
-      // The scale of a value row goes into its weight, so its codes are widened
-      // and added in one fma each; no row is ever written as floats.
-      // [weighted_values]
-      primitives_.accumulate_values_q8(tile, kv.ValueCodes(t),
-                                       kv.value_scales + t, count, kv.stride,
-                                       head.softmax.acc.data());
-      // [weighted_values]
+      const std::span<float> tile(head.tile.data(), count);
+      TileWatch watch(observer, head.id, t, tile);
+      const OnlineStep step = head.softmax.Weigh(primitives_, tile);
       watch.Show(step, head.softmax);
     }
+
+    // The scale of a value row goes into its weight, so its codes are widened,
+    // once for all heads, and added in one fma each; no row is ever written as
+    // floats.
+    // [weighted_values]
+    primitives_.accumulate_values_q8(sums.data(), input.group, kv.ValueCodes(t),
+                                     kv.value_scales + t, count, kv.stride);
+    // [weighted_values]
   }
 
   // [normalise]

@@ -39,11 +39,13 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
   // Pass 1: the scores. Nothing can be weighted before the largest is known, so
   // all n of them are stored, for each head.
   // [scores]
+  std::vector<TileScores> scores(heads.size());
   for (int t = 0; t < n; t += kTileTokens) {
-    for (Head& head : heads) {
-      primitives_.dot_keys(head.q, kv.Key(t), kv.TileTokens(t), kv.stride,
-                           scale, &head.scores[t]);
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+      scores[g] = {heads[g].q, &heads[g].scores[t]};
     }
+    primitives_.dot_keys(scores.data(), input.group, kv.Key(t),
+                         kv.TileTokens(t), kv.stride, scale);
   }
   // [scores]
 
@@ -68,12 +70,13 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
   // Pass 3: the weighted sum of the values, token after token, and one
   // division by the total for each of the d elements.
   // [weighted_values]
+  std::vector<TileSum> sums(heads.size());
   for (int t = 0; t < n; t += kTileTokens) {
-    for (Head& head : heads) {
-      primitives_.accumulate_values(&head.scores[t], kv.Value(t),
-                                    kv.TileTokens(t), kv.stride,
-                                    head.acc.data());
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+      sums[g] = {&heads[g].scores[t], heads[g].acc.data()};
     }
+    primitives_.accumulate_values(sums.data(), input.group, kv.Value(t),
+                                  kv.TileTokens(t), kv.stride);
   }
   for (int g = 0; g < input.group; ++g) {
     for (int i = 0; i < d; ++i) {

@@ -19,34 +19,42 @@ void TwoPass::Attend(const AttendInput& input, std::span<float> out,
 
   struct Head {
     HeadId id;
-    TileReader reader;          // the query, quantised once
     std::vector<float> scores;  // [n], or one tile to be overwritten
     float max;
     float total = 0;
     std::vector<float> acc;  // [d]
   };
   std::vector<Head> heads;
+  TileReader reader(primitives_, kv);  // the queries, quantised once
   for (int g = 0; g < input.group; ++g) {
     const HeadId id{input.layer, input.first_head + g, input.position};
     RequireFiniteQuery(input.Query(g), d, id);
+    reader.Add(input.Query(g));
     heads.push_back({.id = id,
-                     .reader = TileReader(primitives_, kv, input.Query(g)),
                      .scores = std::vector<float>(rescan_ ? kTileTokens : n),
                      .max = -std::numeric_limits<float>::infinity(),
                      .acc = std::vector<float>(kv.stride)});
   }
-  const auto tile_of = [&](Head& head, int t) {
-    return head.scores.data() + (rescan_ ? 0 : t);
+  // Where each head's scores of the tile at t are, and what it adds to.
+  std::vector<float*> tiles(heads.size());
+  std::vector<TileSum> sums(heads.size());
+  const auto go_to_tile = [&](int t) {
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+      tiles[g] = heads[g].scores.data() + (rescan_ ? 0 : t);
+      sums[g] = {tiles[g], heads[g].acc.data()};
+    }
   };
 
   // First pass, over K: the scores and the largest of them. Stored or not.
   // [maximum]
   for (int t = 0; t < n; t += kTileTokens) {
     const int count = kv.TileTokens(t);
-    for (Head& head : heads) {
-      head.reader.Scores(t, count, tile_of(head, t));
-      const float m = primitives_.max(tile_of(head, t), count);
-      if (!(m <= head.max)) head.max = m;  // a NaN too: it is refused below
+    go_to_tile(t);
+    reader.Scores(t, count, 0, tiles);
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+      const float m = primitives_.max(tiles[g], count);
+      // A NaN too: it is refused below.
+      if (!(m <= heads[g].max)) heads[g].max = m;
     }
   }
   // [maximum]
@@ -61,12 +69,12 @@ void TwoPass::Attend(const AttendInput& input, std::span<float> out,
   // [weights_and_values]
   for (int t = 0; t < n; t += kTileTokens) {
     const int count = kv.TileTokens(t);
-    for (Head& head : heads) {
-      float* tile = tile_of(head, t);
-      if (rescan_) head.reader.Scores(t, count, tile);
-      head.total += primitives_.exp_and_sum(tile, count, head.max);
-      head.reader.AddValues(t, count, tile, head.acc.data());
+    go_to_tile(t);
+    if (rescan_) reader.Scores(t, count, 0, tiles);
+    for (std::size_t g = 0; g < heads.size(); ++g) {
+      heads[g].total += primitives_.exp_and_sum(tiles[g], count, heads[g].max);
     }
+    reader.AddValues(t, count, sums);
   }
   // [weights_and_values]
 

@@ -17,7 +17,6 @@ constexpr int kPositionsPerBlock = 8;
 /// One query of a block: its scores (later weights) and its accumulators.
 struct Row {
   HeadId id;
-  TileReader reader;
   int head;  // in the group
   float* scores;
   float* acc;
@@ -28,6 +27,24 @@ struct Row {
     return std::min(kTileTokens, id.position + 1 - t);
   }
 };
+
+/// Calls body(t, tokens, run) for the tile that begins at each token t <
+/// visible and each run of successive rows that may see the same `tokens` > 0
+/// of it. Only where the queries' own positions are do rows differ.
+template <typename Body>
+void ForRuns(std::span<const Row> rows, int visible, const Body& body) {
+  for (int t = 0; t < visible; t += kTileTokens) {
+    for (std::size_t first = 0; first < rows.size();) {
+      const int tokens = rows[first].VisibleTokens(t);
+      std::size_t last = first + 1;
+      while (last < rows.size() && rows[last].VisibleTokens(t) == tokens) {
+        ++last;
+      }
+      if (tokens > 0) body(t, tokens, rows.subspan(first, last - first));
+      first = last;
+    }
+  }
+}
 
 /// Adds probability = weight / total of every visible token to the head's mass.
 void RecordImportance(const Row& row, const ImportanceSink& sink) {
@@ -72,9 +89,12 @@ void AttentionStage::Prefill(const PrefillInput& input,
   std::vector<float> accumulators(
       static_cast<std::size_t>(rows_per_block * kv.stride));
   std::vector<Row> rows;
+  std::vector<float*> scores_of;
+  std::vector<TileSum> sums;
 
   for (int first = 0; first < input.count; first += kPositionsPerBlock) {
     const int last = std::min(first + kPositionsPerBlock, input.count);
+    TileReader reader(primitives_, kv);
     rows.clear();
     for (int i = first; i < last; ++i) {
       for (int g = 0; g < input.group; ++g) {
@@ -82,25 +102,24 @@ void AttentionStage::Prefill(const PrefillInput& input,
         const int position = input.first_position + i;
         const HeadId id{input.layer, input.first_head + g, position};
         RequireFiniteQuery(input.Query(i, g), kv.head_dim, id);
-        rows.push_back(
-            {.id = id,
-             .reader = TileReader(primitives_, kv, input.Query(i, g)),
-             .head = g,
-             .scores = scores.data() + r * score_stride,
-             .acc = accumulators.data() + r * kv.stride,
-             .total = 0});
+        reader.Add(input.Query(i, g));
+        rows.push_back({.id = id,
+                        .head = g,
+                        .scores = scores.data() + r * score_stride,
+                        .acc = accumulators.data() + r * kv.stride,
+                        .total = 0});
       }
     }
     std::fill(accumulators.begin(), accumulators.end(), 0.0f);
     const int visible = input.first_position + last;
 
     // Pass 1: every score of every row, tile by tile.
-    for (int t = 0; t < visible; t += kTileTokens) {
-      for (const Row& row : rows) {
-        const int tokens = row.VisibleTokens(t);
-        if (tokens > 0) row.reader.Scores(t, tokens, row.scores + t);
-      }
-    }
+    ForRuns(rows, visible, [&](int t, int tokens, std::span<const Row> run) {
+      scores_of.clear();
+      for (const Row& row : run) scores_of.push_back(row.scores + t);
+      reader.Scores(t, tokens, static_cast<int>(run.data() - rows.data()),
+                    scores_of);
+    });
     // Pass 2: maximum, weights and their total.
     for (Row& row : rows) {
       const float max = primitives_.max(row.scores, row.id.position + 1);
@@ -112,13 +131,11 @@ void AttentionStage::Prefill(const PrefillInput& input,
       if (importance != nullptr) RecordImportance(row, *importance);
     }
     // Pass 3: the weighted sum of the values, then one division each.
-    for (int t = 0; t < visible; t += kTileTokens) {
-      for (const Row& row : rows) {
-        const int tokens = row.VisibleTokens(t);
-        if (tokens > 0)
-          row.reader.AddValues(t, tokens, row.scores + t, row.acc);
-      }
-    }
+    ForRuns(rows, visible, [&](int t, int tokens, std::span<const Row> run) {
+      sums.clear();
+      for (const Row& row : run) sums.push_back({row.scores + t, row.acc});
+      reader.AddValues(t, tokens, sums);
+    });
     for (const Row& row : rows) {
       float* out =
           output.data +

@@ -16,36 +16,42 @@ QuantisedQuery::QuantisedQuery(const Primitives& primitives, const float* query,
   // [quantise_query]
 }
 
-TileReader::TileReader(const Primitives& primitives, const KvHeadView& kv,
-                       const float* query)
-    : primitives_(primitives),
-      kv_(kv),
-      query_(query),
-      scale_(AttentionScale(kv.head_dim)) {
-  if (kv.format == KvFormat::kQ8) {
-    quantised_.emplace_back(primitives, query, kv.stride);
+TileReader::TileReader(const Primitives& primitives, const KvHeadView& kv)
+    : primitives_(primitives), kv_(kv), scale_(AttentionScale(kv.head_dim)) {}
+
+void TileReader::Add(const float* query) {
+  if (kv_.format == KvFormat::kF32) {
+    queries_.push_back({query, nullptr});
+  } else {
+    // A vector that moves takes its elements along: the views stay good.
+    quantised_.emplace_back(primitives_, query, kv_.stride);
+    queries_q8_.push_back({quantised_.back().view(), nullptr});
   }
 }
 
-void TileReader::Scores(int t, int count, float* scores) const {
+void TileReader::Scores(int t, int count, int first,
+                        std::span<float* const> scores) {
+  const auto heads = static_cast<int>(scores.size());
   if (kv_.format == KvFormat::kF32) {
-    primitives_.dot_keys(query_, kv_.Key(t), count, kv_.stride, scale_, scores);
+    for (int i = 0; i < heads; ++i) queries_[first + i].scores = scores[i];
+    primitives_.dot_keys(&queries_[first], heads, kv_.Key(t), count, kv_.stride,
+                         scale_);
   } else {
-    primitives_.dot_keys_q8(quantised_[0].view(), kv_.KeyCodes(t),
-                            kv_.key_scales + t, count, kv_.stride, scale_,
-                            scores);
+    for (int i = 0; i < heads; ++i) queries_q8_[first + i].scores = scores[i];
+    primitives_.dot_keys_q8(&queries_q8_[first], heads, kv_.KeyCodes(t),
+                            kv_.key_scales + t, count, kv_.stride, scale_);
   }
 }
 
-void TileReader::AddValues(int t, int count, const float* weights,
-                           float* acc) const {
+void TileReader::AddValues(int t, int count,
+                           std::span<const TileSum> heads) const {
+  const auto some = static_cast<int>(heads.size());
   if (kv_.format == KvFormat::kF32) {
-    primitives_.accumulate_values(weights, kv_.Value(t), count, kv_.stride,
-                                  acc);
+    primitives_.accumulate_values(heads.data(), some, kv_.Value(t), count,
+                                  kv_.stride);
   } else {
-    primitives_.accumulate_values_q8(weights, kv_.ValueCodes(t),
-                                     kv_.value_scales + t, count, kv_.stride,
-                                     acc);
+    primitives_.accumulate_values_q8(heads.data(), some, kv_.ValueCodes(t),
+                                     kv_.value_scales + t, count, kv_.stride);
   }
 }
 

@@ -28,25 +28,32 @@ class QuantisedQuery {
   std::vector<float> scales_;       // [stride / 32]
 };
 
-/// One query over the tokens of one KV head.
+/// Several queries over the tokens of one KV head.
 class TileReader {
  public:
-  /// `query` is padded to QueryStride; it and the view must outlive the reader.
-  TileReader(const Primitives& primitives, const KvHeadView& kv,
-             const float* query);
+  /// The view must outlive the reader.
+  TileReader(const Primitives& primitives, const KvHeadView& kv);
 
-  /// scores[i] = q . K[t + i] / sqrt(d) for i < count <= 32.
-  void Scores(int t, int count, float* scores) const;
+  /// Adds a query, padded to QueryStride, which must outlive the reader; its
+  /// number is how many were added before.
+  void Add(const float* query);
 
-  /// acc[j] = fma(weights[i], V[t + i][j], acc[j]), i ascending; acc [stride].
-  void AddValues(int t, int count, const float* weights, float* acc) const;
+  /// scores[i][j] = q . K[t + j] / sqrt(d) for j < count <= 32, q being query
+  /// first + i.
+  void Scores(int t, int count, int first, std::span<float* const> scores);
+
+  /// acc[j] = fma(weights[i], V[t + i][j], acc[j]), i < count ascending, for
+  /// each head.
+  void AddValues(int t, int count, std::span<const TileSum> heads) const;
 
  private:
   const Primitives& primitives_;
   const KvHeadView& kv_;
-  const float* query_;
-  std::vector<QuantisedQuery> quantised_;  // one for q8, none for f32
   float scale_;
+  // One element a query, in the form that the cache's format needs.
+  std::vector<TileScores> queries_;
+  std::vector<QuantisedQuery> quantised_;
+  std::vector<TileScoresQ8> queries_q8_;
 };
 
 }  // namespace kvlab

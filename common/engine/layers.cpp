@@ -11,9 +11,6 @@ namespace {
 // A thread is worth waking for about this many multiplications (~5 us).
 constexpr std::int64_t kMultipliesPerRange = 1 << 16;
 
-// Floats of x that stay in the L2 cache while the rows of w pass by.
-constexpr std::int64_t kActivationsPerBlock = 1 << 16;
-
 }  // namespace
 
 void RmsNorm(const Primitives& primitives, std::span<const float> x,
@@ -34,20 +31,15 @@ void Matmul(ThreadPool& pool, const Primitives& primitives,
             std::span<const float> x, int tokens, const WeightMatrix& w,
             float* out) {
   KVLAB_CHECK_EQ(static_cast<std::int64_t>(x.size()), tokens * w.cols);
-  const auto block = static_cast<int>(
-      std::clamp<std::int64_t>(kActivationsPerBlock / w.cols, 6, 1 << 20));
   const std::int64_t grain =
       std::max<std::int64_t>(1, kMultipliesPerRange / (w.cols * tokens));
   pool.ParallelFor(
       w.rows, grain, [&](std::int64_t first_row, std::int64_t last_row) {
-        for (int t = 0; t < tokens; t += block) {
-          const TokenRows rows{.data = x.data() + t * w.cols,
-                               .tokens = std::min(block, tokens - t),
-                               .cols = w.cols,
-                               .stride = w.cols};
-          primitives.matmul(rows, w, first_row, last_row, out + t * w.rows,
-                            w.rows);
-        }
+        const TokenRows rows{.data = x.data(),
+                             .tokens = tokens,
+                             .cols = w.cols,
+                             .stride = w.cols};
+        primitives.matmul(rows, w, first_row, last_row, out, w.rows);
       });
 }
 

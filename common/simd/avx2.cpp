@@ -10,11 +10,25 @@ namespace kvlab {
 namespace {
 
 struct Avx2Vector {
-  // 2 x 3 sums take 12 of the 16 registers.
-  static constexpr int kMatmulRows = 2;
+  /// One register.
+  struct Part {
+    static constexpr int kLanes = 8;
+    __m256 v;
+    static Part Zero() { return {_mm256_setzero_ps()}; }
+    static Part Load(const float* p) { return {_mm256_loadu_ps(p)}; }
+    static Part Fma(Part a, Part b, Part c) {
+      return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+    }
+    void Store(float* p) const { _mm256_storeu_ps(p, v); }
+  };
+  // 4 x 3 sums take 12 of the 16 registers.
+  static constexpr int kMatmulRows = 4;
   static constexpr int kMatmulTokens = 3;
-  // Sums of a pass over the values: 8 registers.
-  static constexpr int kColumns = 64;
+  static constexpr int kMatvecRows = 4;
+  // Two heads' sums take 4 registers, their weights for 4 rows 8 more.
+  static constexpr int kValueRows = 4;
+  static constexpr int kColumns = 16;
+  static constexpr int kPrefetchBytes = 4096;  // a tile of q8 at head_dim 128
 
   __m256 low;   // lanes 0-7
   __m256 high;  // lanes 8-15
@@ -43,9 +57,6 @@ struct Avx2Vector {
   }
   static Avx2Vector LoadInt8(const std::int8_t* p) {
     return {WidenInt8(p), WidenInt8(p + 8)};
-  }
-  static Avx2Vector LoadInt32(const std::int32_t* p) {
-    return {_mm256_cvtepi32_ps(Load256(p)), _mm256_cvtepi32_ps(Load256(p + 8))};
   }
   void Store(float* p) const {
     _mm256_storeu_ps(p, low);
@@ -86,39 +97,56 @@ struct Avx2Vector {
     return _mm_cvtss_f32(one);
   }
 
-  /// sums[j * kLanes + r] = group j of q . group j of rows[r], for 4 rows.
-  ///
-  /// maddubs multiplies unsigned by signed bytes and adds pairs in 16 bits, so
-  /// it gets |q| and k with q's sign; codes stay within +-127, so a pair is at
-  /// most 2 * 127 * 127 < 2^15 and nothing saturates.
-  static void DotRows(const std::int8_t* q, const std::int8_t* const* rows,
-                      int groups, std::int32_t* sums) {
-    for (int j = 0; j < groups; ++j) {
-      const __m256i query = Load256(q + j * kQ8Group);
-      const __m256i magnitude = _mm256_abs_epi8(query);
-      const auto products = [&](const std::int8_t* row) {
-        const __m256i key =
-            _mm256_sign_epi8(Load256(row + j * kQ8Group), query);
-        return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, key),
-                                 _mm256_set1_epi16(1));
-      };
-      const __m256i a = products(rows[0]);
-      const __m256i b = products(rows[1]);
-      const __m256i c = products(rows[2]);
-      const __m256i d = products(rows[3]);
-      const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b),
-                                          _mm256_unpackhi_epi32(a, b));
-      const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d),
-                                          _mm256_unpackhi_epi32(c, d));
-      const __m256i abcd = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd),
-                                            _mm256_unpackhi_epi64(ab, cd));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + j * kLanes),
-                       _mm_add_epi32(_mm256_castsi256_si128(abcd),
-                                     _mm256_extracti128_si256(abcd, 1)));
+  template <int kGroups>
+  [[gnu::always_inline]] static void DotRows(const std::int8_t* q,
+                                             const std::int8_t* rows, int count,
+                                             int stride, Avx2Vector* sums) {
+    for (int j = 0; j < kGroups; ++j) {
+      __m256i fours[4];
+      for (int i = 0; i < 4; ++i) {
+        fours[i] = FourRows(Load256(q + j * kQ8Group), rows + j * kQ8Group,
+                            4 * i, count, stride);
+      }
+      sums[j] = {AddHalves(fours[0], fours[1]), AddHalves(fours[2], fours[3])};
     }
   }
 
  private:
+  /// 32 codes of rows r to r + 3 times those of q: rows in the order r, r+1,
+  /// r+2, r+3 in either half, each half over its half of the codes.
+  ///
+  /// maddubs multiplies unsigned by signed bytes and adds pairs in 16 bits, so
+  /// it gets |q| and k with q's sign; codes stay within +-127, so a pair is at
+  /// most 2 * 127 * 127 < 2^15 and nothing saturates.
+  [[gnu::always_inline]] static __m256i FourRows(__m256i q,
+                                                 const std::int8_t* rows, int r,
+                                                 int count, int stride) {
+    if (r >= count) return _mm256_setzero_si256();
+    const __m256i magnitude = _mm256_abs_epi8(q);
+    const auto products = [&](int row) {
+      const int present = row < count ? row : count - 1;
+      const __m256i key =
+          _mm256_sign_epi8(Load256(rows + std::int64_t{present} * stride), q);
+      return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, key),
+                               _mm256_set1_epi16(1));
+    };
+    const __m256i a = products(r);
+    const __m256i b = products(r + 1);
+    const __m256i c = products(r + 2);
+    const __m256i d = products(r + 3);
+    const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b),
+                                        _mm256_unpackhi_epi32(a, b));
+    const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d),
+                                        _mm256_unpackhi_epi32(c, d));
+    return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd),
+                            _mm256_unpackhi_epi64(ab, cd));
+  }
+  /// The sum of the halves of a, then of b, as floats.
+  static __m256 AddHalves(__m256i a, __m256i b) {
+    return _mm256_cvtepi32_ps(
+        _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
+                         _mm256_permute2x128_si256(a, b, 0x31)));
+  }
   static __m256i Load256(const void* p) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
   }

@@ -17,11 +17,17 @@ namespace {
 /// gives 16 sums of 4 neighbouring products, exact.
 template <typename Dot>
 struct Avx512Vector {
+  using Part = Avx512Vector;
+  static constexpr int kLanes = kvlab::kLanes;
   // 4 x 4 sums take 16 of the 32 registers.
   static constexpr int kMatmulRows = 4;
   static constexpr int kMatmulTokens = 4;
-  // Sums of a pass over the values: 8 registers, a whole row of 128.
+  static constexpr int kMatvecRows = 2;
+  // Two heads' sums of a whole row of 128 take 16 registers.
+  static constexpr int kValueRows = 32;
   static constexpr int kColumns = 128;
+  static constexpr int kPrefetchBytes =
+      0;  // on Zen 4 it costs more than it gives
 
   __m512 v;
 
@@ -42,9 +48,6 @@ struct Avx512Vector {
   static Avx512Vector LoadInt8(const std::int8_t* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
-  }
-  static Avx512Vector LoadInt32(const std::int32_t* p) {
-    return {_mm512_cvtepi32_ps(Load512(p))};
   }
   void Store(float* p) const { _mm512_storeu_ps(p, v); }
   void StoreInt8(std::int8_t* p) const {
@@ -109,42 +112,66 @@ struct Avx512Vector {
     return _mm_cvtss_f32(one);
   }
 
-  /// sums[j * kLanes + r] = group j of q . group j of rows[r], for 4 rows;
-  /// groups <= 4.
-  static void DotRows(const std::int8_t* q, const std::int8_t* const* rows,
-                      int groups, std::int32_t* sums) {
-    const __m512i first = TwoGroups(q, rows, groups > 1);
-    const __m512i second =
-        groups > 2 ? TwoGroups(q + 2 * kQ8Group, rows, groups > 3, 2 * kQ8Group)
-                   : _mm512_setzero_si512();
-    // Of 128-bit parts 0 and 1 belong to a group, 2 and 3 to the next.
-    const __m512i all =
-        _mm512_add_epi32(_mm512_shuffle_i32x4(first, second, 0x88),
-                         _mm512_shuffle_i32x4(first, second, 0xDD));
-    Store128(sums, _mm512_castsi512_si128(all));
-    if (groups > 1) Store128(sums + kLanes, _mm512_extracti32x4_epi32(all, 1));
-    if (groups > 2) {
-      Store128(sums + 2 * kLanes, _mm512_extracti32x4_epi32(all, 2));
+  template <int kGroups>
+  [[gnu::always_inline]] static void DotRows(const std::int8_t* q,
+                                             const std::int8_t* rows, int count,
+                                             int stride, Avx512Vector* sums) {
+    // fours[i]: rows 4i to 4i + 3; its 128-bit part j: group j.
+    __m512i fours[4];
+    for (int i = 0; i < 4; ++i) {
+      fours[i] = FourRows<kGroups>(q, rows, 4 * i, count, stride);
     }
-    if (groups > 3) {
-      Store128(sums + 3 * kLanes, _mm512_extracti32x4_epi32(all, 3));
+    // A 4 x 4 transposition: part i of groups[j] is to be part j of fours[i].
+    const __m512i a = _mm512_shuffle_i32x4(fours[0], fours[1], 0x44);
+    const __m512i b = _mm512_shuffle_i32x4(fours[2], fours[3], 0x44);
+    const __m512i c = _mm512_shuffle_i32x4(fours[0], fours[1], 0xEE);
+    const __m512i d = _mm512_shuffle_i32x4(fours[2], fours[3], 0xEE);
+    const __m512i groups[4] = {
+        _mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xDD),
+        _mm512_shuffle_i32x4(c, d, 0x88), _mm512_shuffle_i32x4(c, d, 0xDD)};
+    for (int j = 0; j < kGroups; ++j) {
+      sums[j] = {_mm512_cvtepi32_ps(groups[j])};
     }
   }
 
  private:
-  /// 64 codes of 4 rows times those of q: in each 128-bit part the sums of rows
-  /// 0, 1, 2, 3 over a fourth of the codes. With `both` false there are only
-  /// 32 codes, the rest count as zero.
-  static __m512i TwoGroups(const std::int8_t* q, const std::int8_t* const* rows,
-                           bool both, int offset = 0) {
-    const auto load = [both](const std::int8_t* p) {
-      return both ? Load512(p) : _mm512_zextsi256_si512(Load256(p));
+  /// The dots of up to 4 groups of rows r to r + 3: 128-bit part j has group j.
+  template <int kGroups>
+  [[gnu::always_inline]] static __m512i FourRows(const std::int8_t* q,
+                                                 const std::int8_t* rows, int r,
+                                                 int count, int stride) {
+    if (r >= count) return _mm512_setzero_si512();
+    constexpr bool kBoth = kGroups > 1;
+    const __m512i first = TwoGroups<kBoth>(q, rows, r, count, stride);
+    __m512i second = _mm512_setzero_si512();
+    if constexpr (kGroups > 2) {
+      second = TwoGroups<true>(q + 2 * kQ8Group, rows + 2 * kQ8Group, r, count,
+                               stride);
+    }
+    // Of 128-bit parts 0 and 1 belong to a group, 2 and 3 to the next.
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(first, second, 0x88),
+                            _mm512_shuffle_i32x4(first, second, 0xDD));
+  }
+  /// 64 codes of rows r to r + 3 times those of q: in each 128-bit part the
+  /// sums of the four rows over a fourth of the codes. Without kBoth there are
+  /// only 32 codes, the rest count as zero.
+  template <bool kBoth>
+  [[gnu::always_inline]] static __m512i TwoGroups(const std::int8_t* q,
+                                                  const std::int8_t* rows,
+                                                  int r, int count,
+                                                  int stride) {
+    const auto load = [](const std::int8_t* p) {
+      return kBoth ? Load512(p) : _mm512_zextsi256_si512(Load256(p));
     };
     const Dot dot = Dot::Prepare(load(q));
-    const __m512i a = dot.Products(load(rows[0] + offset));
-    const __m512i b = dot.Products(load(rows[1] + offset));
-    const __m512i c = dot.Products(load(rows[2] + offset));
-    const __m512i d = dot.Products(load(rows[3] + offset));
+    const auto products = [&](int row) {
+      const int present = row < count ? row : count - 1;
+      return dot.Products(load(rows + std::int64_t{present} * stride));
+    };
+    const __m512i a = products(r);
+    const __m512i b = products(r + 1);
+    const __m512i c = products(r + 2);
+    const __m512i d = products(r + 3);
     const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b),
                                         _mm512_unpackhi_epi32(a, b));
     const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d),
@@ -156,9 +183,6 @@ struct Avx512Vector {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p));
   }
   static __m512i Load512(const void* p) { return _mm512_loadu_si512(p); }
-  static void Store128(std::int32_t* p, __m128i x) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x);
-  }
   static __m512 PowerOfTwo(__m512i n) {
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));

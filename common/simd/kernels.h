@@ -6,7 +6,7 @@
 ///
 ///     V::Zero()  V::Set(x)  V::Load(p)  V::LoadPartial(p, n)  v.Store(p)
 ///     V::LoadBf16(p)  V::LoadF16(p)            16 elements, widened to f32
-///     V::LoadInt8(p)  V::LoadInt32(p)          the same from integers
+///     V::LoadInt8(p)                           the same from integers
 ///     v.StoreInt8(p)                           whole numbers within +-127
 ///     a + b  a * b  a / b                      IEEE, lane by lane
 ///     V::Fma(a, b, c)                          a * b + c with one rounding
@@ -15,8 +15,18 @@
 ///     V::Exp(x)                                the steps of Exp(float)
 ///     v.Sum()                                  lanes i and i+8, then +4, +2,
 ///                                              +1
-///     V::DotRows(q, rows, groups, sums)        exact integer dots, see
-///                                              DotKeysQ8
+///     V::DotRows<groups>(q, rows, count, stride, sums)
+///         lane r of sums[j]: group j of q times group j of row r, the exact
+///         integer as f32. Of lanes beyond `count`, up to the next multiple of
+///         4 may read row count - 1 again, the rest are 0.
+///
+/// and V::Part, the lanes of one register, with Part::kLanes, Zero, Load, Fma
+/// and Store; and the sizes that suit its registers:
+///
+///     kMatmulRows, kMatmulTokens    Parts of a block of matmul; 4 or 2 rows
+///     kMatvecRows                   rows that one vector meets at a time
+///     kValueRows, kColumns          rows and columns of a pass over the values
+///     kPrefetchBytes                how far ahead to ask for rows; 0: not
 ///
 /// The defined order of a reduction over n elements: lane i takes elements i,
 /// i + 16, ... in ascending order, a last block of fewer than 16 is filled up
@@ -76,55 +86,188 @@ struct Kernels {
     return sum.Sum();
   }
 
-  static void DotKeys(const float* query, const float* keys, int tokens,
-                      int stride, float scale, float* scores) {
+  /// A small matrix product: blocks of keys times blocks of queries. Four rows
+  /// of keys at a time, so that they are read one after another.
+  static void DotKeys(const TileScores* heads, int count, const float* keys,
+                      int tokens, int stride, float scale) {
+    constexpr int kRows = 4;
     int t = 0;
-    for (; t + 4 <= tokens; t += 4) {  // four rows at once hide fma's latency
-      const float* k = keys + std::int64_t{t} * stride;
-      V s0 = V::Zero(), s1 = V::Zero(), s2 = V::Zero(), s3 = V::Zero();
-      for (int i = 0; i < stride; i += kLanes) {
-        const V q = V::Load(query + i);
-        s0 = V::Fma(q, V::Load(k + i), s0);
-        s1 = V::Fma(q, V::Load(k + stride + i), s1);
-        s2 = V::Fma(q, V::Load(k + 2 * std::int64_t{stride} + i), s2);
-        s3 = V::Fma(q, V::Load(k + 3 * std::int64_t{stride} + i), s3);
+    for (; t + kRows <= tokens; t += kRows) {
+      const float* rows = keys + std::int64_t{t} * stride;
+      Prefetch(rows, kRows * stride);
+      int h = 0;
+      for (; h + V::kMatmulTokens <= count; h += V::kMatmulTokens) {
+        DotManyHeads(heads + h, rows, t, stride);
       }
-      scores[t] = s0.Sum() * scale;
-      scores[t + 1] = s1.Sum() * scale;
-      scores[t + 2] = s2.Sum() * scale;
-      scores[t + 3] = s3.Sum() * scale;
+      for (; h + 2 <= count; h += 2) {
+        for (int r = 0; r < kRows; r += 2) {
+          DotBlock<2, 2>(heads + h, rows, t, r, stride);
+        }
+      }
+      if (h < count) DotBlock<kRows, 1>(heads + h, rows, t, 0, stride);
     }
     for (; t < tokens; ++t) {
-      scores[t] = Dot(query, keys + std::int64_t{t} * stride, stride) * scale;
-    }
-  }
-
-  /// The accumulators of kVectors * 16 elements stay in registers while all
-  /// tokens of the tile pass by.
-  template <int kVectors>
-  static void AccumulateColumns(const float* weights, const float* values,
-                                int tokens, int stride, float* acc) {
-    V a[kVectors];
-    for (int j = 0; j < kVectors; ++j) a[j] = V::Load(acc + j * kLanes);
-    for (int t = 0; t < tokens; ++t) {
-      const V w = V::Set(weights[t]);
-      const float* v = values + std::int64_t{t} * stride;
-      for (int j = 0; j < kVectors; ++j) {
-        a[j] = V::Fma(w, V::Load(v + j * kLanes), a[j]);
+      for (int h = 0; h < count; ++h) {
+        heads[h].scores[t] =
+            Dot(heads[h].query, keys + std::int64_t{t} * stride, stride);
       }
     }
-    for (int j = 0; j < kVectors; ++j) a[j].Store(acc + j * kLanes);
+    for (int h = 0; h < count; ++h) Scale(heads[h].scores, tokens, scale);
   }
 
-  static void AccumulateValues(const float* weights, const float* values,
-                               int tokens, int stride, float* acc) {
-    int i = 0;
-    for (; i + V::kColumns <= stride; i += V::kColumns) {
-      AccumulateColumns<V::kColumns / kLanes>(weights, values + i, tokens,
-                                              stride, acc + i);
+  /// Scores of rows r to r + kRows - 1, rows[0] being token `first`, for kHeads
+  /// heads; not yet scaled. The stride is a multiple of 16.
+  template <int kRows, int kHeads>
+  static void DotBlock(const TileScores* heads, const float* rows, int first,
+                       int r, int stride) {
+    V sum[kRows][kHeads];
+    for (int i = 0; i < kRows; ++i) {
+      for (int h = 0; h < kHeads; ++h) sum[i][h] = V::Zero();
     }
-    for (; i < stride; i += kLanes) {
-      AccumulateColumns<1>(weights, values + i, tokens, stride, acc + i);
+    for (int k = 0; k < stride; k += kLanes) {
+      V key[kRows];
+      for (int i = 0; i < kRows; ++i) {
+        key[i] = V::Load(rows + std::int64_t{r + i} * stride + k);
+      }
+      for (int h = 0; h < kHeads; ++h) {
+        const V q = V::Load(heads[h].query + k);
+        for (int i = 0; i < kRows; ++i) {
+          sum[i][h] = V::Fma(q, key[i], sum[i][h]);
+        }
+      }
+    }
+    for (int i = 0; i < kRows; ++i) {
+      for (int h = 0; h < kHeads; ++h) {
+        heads[h].scores[first + r + i] = sum[i][h].Sum();
+      }
+    }
+  }
+
+  /// The same for 4 rows and kMatmulTokens heads, as in prefill.
+  static void DotManyHeads(const TileScores* heads, const float* rows,
+                           int first, int stride) {
+    constexpr int kRows = V::kMatmulRows;
+    constexpr int kHeads = V::kMatmulTokens;
+    const float* queries[kHeads];
+    for (int h = 0; h < kHeads; ++h) queries[h] = heads[h].query;
+    alignas(64) float sums[kRows][kHeads][kLanes];
+    for (int r = 0; r < 4; r += kRows) {
+      SumBlock<kRows, kHeads>(rows + std::int64_t{r} * stride, stride, queries,
+                              stride, true, &sums[0][0][0], kHeads * kLanes);
+      for (int i = 0; i < kRows; ++i) {
+        for (int h = 0; h < kHeads; ++h) {
+          heads[h].scores[first + r + i] = V::Load(sums[i][h]).Sum();
+        }
+      }
+    }
+  }
+
+  static V LoadValues(const float* p) { return V::Load(p); }
+  static V LoadValues(const std::int8_t* p) { return V::LoadInt8(p); }
+
+  /// Adds `count` rows to kVectors * 16 elements of kHeads accumulators, which
+  /// stay in registers meanwhile; each loaded vector serves all heads.
+  template <int kHeads, int kVectors, typename T>
+  static void AddColumns(const float* const* weights, const T* rows, int count,
+                         int stride, float* const* acc, int column) {
+    V a[kHeads][kVectors];
+    for (int h = 0; h < kHeads; ++h) {
+      for (int j = 0; j < kVectors; ++j) {
+        a[h][j] = V::Load(acc[h] + column + j * kLanes);
+      }
+    }
+    for (int t = 0; t < count; ++t) {
+      const T* row = rows + std::int64_t{t} * stride + column;
+      for (int j = 0; j < kVectors; ++j) {
+        const V v = LoadValues(row + j * kLanes);
+        for (int h = 0; h < kHeads; ++h) {
+          a[h][j] = V::Fma(V::Set(weights[h][t]), v, a[h][j]);
+        }
+      }
+    }
+    for (int h = 0; h < kHeads; ++h) {
+      for (int j = 0; j < kVectors; ++j) {
+        a[h][j].Store(acc[h] + column + j * kLanes);
+      }
+    }
+  }
+
+  /// kHeads heads take their sums from a tile, V::kValueRows rows at a time:
+  /// few enough for the hardware to see that they are read one after another.
+  /// `first`: nobody has asked for the next rows yet.
+  template <int kHeads, typename T>
+  static void AddTile(const TileSum* heads, const T* values, int tokens,
+                      int stride, bool first) {
+    const float* weights[kHeads];
+    float* acc[kHeads];
+    for (int h = 0; h < kHeads; ++h) {
+      weights[h] = heads[h].weights;
+      acc[h] = heads[h].acc;
+    }
+    for (int t = 0; t < tokens; t += V::kValueRows) {
+      const int count = tokens - t < V::kValueRows ? tokens - t : V::kValueRows;
+      const T* rows = values + std::int64_t{t} * stride;
+      if (first) Prefetch(rows, count * stride);
+      int i = 0;
+      for (; i + V::kColumns <= stride; i += V::kColumns) {
+        constexpr int kVectors = V::kColumns / kLanes;
+        if (count == V::kValueRows) {  // a constant: the loop is unrolled
+          AddColumns<kHeads, kVectors>(weights, rows, V::kValueRows, stride,
+                                       acc, i);
+        } else {
+          AddColumns<kHeads, kVectors>(weights, rows, count, stride, acc, i);
+        }
+      }
+      for (; i < stride; i += kLanes) {
+        AddColumns<kHeads, 1>(weights, rows, count, stride, acc, i);
+      }
+      for (int h = 0; h < kHeads; ++h) weights[h] += count;
+    }
+  }
+
+  static void AccumulateValues(const TileSum* heads, int count,
+                               const float* values, int tokens, int stride) {
+    int h = 0;
+    for (; h + 2 <= count; h += 2) {
+      AddTile<2>(heads + h, values, tokens, stride, h == 0);
+    }
+    if (h < count) AddTile<1>(heads + h, values, tokens, stride, h == 0);
+  }
+
+  static void AccumulateValuesQ8(const TileSum* heads, int count,
+                                 const std::int8_t* values,
+                                 const float* value_scales, int tokens,
+                                 int stride) {
+    for (int h = 0; h < count; h += 2) {
+      const int some = count - h < 2 ? 1 : 2;
+      float weights[2][kTileTokens];
+      TileSum scaled[2];
+      for (int i = 0; i < some; ++i) {
+        for (int t = 0; t < tokens; ++t) {
+          weights[i][t] = heads[h + i].weights[t] * value_scales[t];
+        }
+        scaled[i] = {weights[i], heads[h + i].acc};
+      }
+      if (some == 2) {
+        AddTile<2>(scaled, values, tokens, stride, h == 0);
+      } else {
+        AddTile<1>(scaled, values, tokens, stride, h == 0);
+      }
+    }
+  }
+
+  /// Asks for what comes kPrefetchBytes after these n elements: the next rows
+  /// of the stream. Decode attention waits for memory, and computes too long
+  /// between two reads for the hardware to run ahead far enough by itself. An
+  /// address beyond the cache's end does no harm.
+  template <typename T>
+  static void Prefetch(const T* p, int n) {
+    if constexpr (V::kPrefetchBytes > 0) {
+      const auto* bytes = reinterpret_cast<const char*>(p);
+      const int size = n * static_cast<int>(sizeof(T));
+      for (int i = 0; i < size; i += 64) {
+        __builtin_prefetch(bytes + V::kPrefetchBytes + i);
+      }
     }
   }
 
@@ -162,81 +305,55 @@ struct Kernels {
     return V::Min(V::Max(rounded, V::Set(-127.0f)), V::Set(127.0f));
   }
 
-  /// Rows of keys are read one after another, whole, as they lie in memory;
-  /// everything after the integer dots is 16 tokens at a time.
-  static void DotKeysQ8(const Q8Query& query, const std::int8_t* keys,
-                        const float* key_scales, int tokens, int stride,
-                        float scale, float* scores) {
+  /// 16 tokens at a time, in every step.
+  static void DotKeysQ8(const TileScoresQ8* heads, int count,
+                        const std::int8_t* keys, const float* key_scales,
+                        int tokens, int stride, float scale) {
+    for (int t = 0; t < tokens; t += kLanes) {
+      const int present = tokens - t < kLanes ? tokens - t : kLanes;
+      const std::int8_t* rows = keys + std::int64_t{t} * stride;
+      Prefetch(rows, present * stride);
+      if (present == kLanes) {  // a constant: no test for absent rows is left
+        const V scales = V::Load(key_scales + t);
+        for (int h = 0; h < count; ++h) {
+          const V f = DotRowsQ8(heads[h].query, rows, kLanes, stride);
+          ((f * scales) * V::Set(scale)).Store(heads[h].scores + t);
+        }
+      } else {
+        const V scales = V::LoadPartial(key_scales + t, present);
+        for (int h = 0; h < count; ++h) {
+          const V f = DotRowsQ8(heads[h].query, rows, present, stride);
+          float block[kLanes];
+          ((f * scales) * V::Set(scale)).Store(block);
+          for (int r = 0; r < present; ++r) heads[h].scores[t + r] = block[r];
+        }
+      }
+    }
+  }
+
+  /// Lane r: the dot of the query with row r, without the row's scale.
+  [[gnu::always_inline]] static V DotRowsQ8(const Q8Query& query,
+                                            const std::int8_t* rows, int count,
+                                            int stride) {
     constexpr int kGroups = 4;  // groups of each row at a time: 128 codes
     const int groups = stride / kQ8Group;
-    for (int t = 0; t < tokens; t += kLanes) {
-      const int count = tokens - t < kLanes ? tokens - t : kLanes;
-      V f = V::Zero();
-      for (int g = 0; g < groups; g += kGroups) {
-        const int some = groups - g < kGroups ? groups - g : kGroups;
-        // sums[j][r]: group g + j of the query with that of token t + r.
-        alignas(64) std::int32_t sums[kGroups][kLanes];
-        for (int r = 0; r < kLanes; r += 4) {
-          if (r >= count) {  // no such tokens
-            for (int j = 0; j < some; ++j) {
-              for (int i = r; i < kLanes; ++i) sums[j][i] = 0;
-            }
-            break;
-          }
-          const std::int8_t* rows[4];  // beyond the last token: the last again
-          for (int i = 0; i < 4; ++i) {
-            const int row = r + i < count ? r + i : count - 1;
-            rows[i] = keys + std::int64_t{t + row} * stride + g * kQ8Group;
-          }
-          V::DotRows(query.codes + g * kQ8Group, rows, some, &sums[0][r]);
-        }
-        for (int j = 0; j < some; ++j) {
-          f = V::Fma(V::LoadInt32(sums[j]), V::Set(query.scales[g + j]), f);
-        }
-      }
-      if (count == kLanes) {
-        ((f * V::Load(key_scales + t)) * V::Set(scale)).Store(scores + t);
-      } else {
-        float block[kLanes];
-        ((f * V::LoadPartial(key_scales + t, count)) * V::Set(scale))
-            .Store(block);
-        for (int r = 0; r < count; ++r) scores[t + r] = block[r];
+    V f = V::Zero();
+    int g = 0;
+    for (; g + kGroups <= groups; g += kGroups) {
+      V sums[kGroups];
+      V::template DotRows<kGroups>(query.codes + g * kQ8Group,
+                                   rows + g * kQ8Group, count, stride, sums);
+      for (int j = 0; j < kGroups; ++j) {
+        f = V::Fma(sums[j], V::Set(query.scales[g + j]), f);
       }
     }
-  }
-
-  /// As AccumulateColumns, on codes.
-  template <int kVectors>
-  static void AccumulateColumnsQ8(const float* weights,
-                                  const std::int8_t* values, int tokens,
-                                  int stride, float* acc) {
-    V a[kVectors];
-    for (int j = 0; j < kVectors; ++j) a[j] = V::Load(acc + j * kLanes);
-    for (int t = 0; t < tokens; ++t) {
-      const V w = V::Set(weights[t]);
-      const std::int8_t* v = values + std::int64_t{t} * stride;
-      for (int j = 0; j < kVectors; ++j) {
-        a[j] = V::Fma(w, V::LoadInt8(v + j * kLanes), a[j]);
-      }
+    for (; g < groups; ++g) {
+      V sum[1];
+      V::template DotRows<1>(query.codes + g * kQ8Group, rows + g * kQ8Group,
+                             count, stride, sum);
+      f = V::Fma(sum[0], V::Set(query.scales[g]), f);
     }
-    for (int j = 0; j < kVectors; ++j) a[j].Store(acc + j * kLanes);
-  }
-
-  static void AccumulateValuesQ8(const float* weights,
-                                 const std::int8_t* values,
-                                 const float* value_scales, int tokens,
-                                 int stride, float* acc) {
-    constexpr int kVectors = V::kColumns / kLanes;
-    float scaled[kTileTokens];
-    for (int t = 0; t < tokens; ++t) scaled[t] = weights[t] * value_scales[t];
-    int i = 0;
-    for (; i + V::kColumns <= stride; i += V::kColumns) {
-      AccumulateColumnsQ8<kVectors>(scaled, values + i, tokens, stride,
-                                    acc + i);
-    }
-    for (; i < stride; i += kQ8Group) {
-      AccumulateColumnsQ8<2>(scaled, values + i, tokens, stride, acc + i);
-    }
+    return f;
   }
 
   static float Max(const float* x, int n) {
@@ -280,82 +397,199 @@ struct Kernels {
     for (; i < n; ++i) x[i] = x[i] * factor;
   }
 
-  /// rows x tokens dots at once: each loaded vector serves several of them.
-  template <WeightType type, int kRows, int kTokens>
-  static void MatmulBlock(const float* const* x, const void* const* w,
-                          std::int64_t cols, float* const* out,
-                          std::int64_t row) {
-    V sum[kRows][kTokens];
-    for (int r = 0; r < kRows; ++r) {
-      for (int t = 0; t < kTokens; ++t) sum[r][t] = V::Zero();
-    }
+  /// One vector times many rows: memory is what it waits for. kRows rows at a
+  /// time hide the latency of fma, and ask for the rows that follow.
+  template <WeightType type, int kRows>
+  static void MatvecRows(const float* x, const void* const* w,
+                         std::int64_t cols, std::int64_t row_bytes,
+                         float* out) {
+    V sum[kRows];
+    for (int r = 0; r < kRows; ++r) sum[r] = V::Zero();
+    // The next rows at the same column, unless they are too far for the L1.
+    const std::int64_t ahead =
+        kRows * row_bytes <= 24 * 1024 ? kRows * row_bytes : V::kPrefetchBytes;
     std::int64_t i = 0;
     for (; i + kLanes <= cols; i += kLanes) {
-      V wr[kRows];
-      for (int r = 0; r < kRows; ++r) wr[r] = LoadWeights<type>(w[r], i);
-      for (int t = 0; t < kTokens; ++t) {
-        const V xt = V::Load(x[t] + i);
-        for (int r = 0; r < kRows; ++r) {
-          sum[r][t] = V::Fma(wr[r], xt, sum[r][t]);
+      const V xi = V::Load(x + i);
+      for (int r = 0; r < kRows; ++r) {
+        if (V::kPrefetchBytes > 0) {
+          __builtin_prefetch(static_cast<const char*>(w[r]) +
+                             i * (row_bytes / cols) + ahead);
         }
+        sum[r] = V::Fma(LoadWeights<type>(w[r], i), xi, sum[r]);
       }
     }
     if (i < cols) {
       const int rest = static_cast<int>(cols - i);
-      V wr[kRows];
+      const V xi = V::LoadPartial(x + i, rest);
       for (int r = 0; r < kRows; ++r) {
-        wr[r] = LoadWeightsPartial<type>(w[r], i, rest);
-      }
-      for (int t = 0; t < kTokens; ++t) {
-        const V xt = V::LoadPartial(x[t] + i, rest);
-        for (int r = 0; r < kRows; ++r) {
-          sum[r][t] = V::Fma(wr[r], xt, sum[r][t]);
-        }
+        sum[r] = V::Fma(LoadWeightsPartial<type>(w[r], i, rest), xi, sum[r]);
       }
     }
-    for (int r = 0; r < kRows; ++r) {
-      for (int t = 0; t < kTokens; ++t) out[t][row + r] = sum[r][t].Sum();
+    for (int r = 0; r < kRows; ++r) out[r] = sum[r].Sum();
+  }
+
+  template <WeightType type>
+  static void Matvec(const float* x, const WeightMatrix& w,
+                     std::int64_t first_row, std::int64_t last_row,
+                     float* out) {
+    constexpr int kRows = V::kMatvecRows;
+    const std::int64_t row_bytes = w.cols * WeightBytes(type);
+    const auto* base = static_cast<const unsigned char*>(w.data);
+    const void* rows[kRows];
+    std::int64_t r = first_row;
+    for (; r + kRows <= last_row; r += kRows) {
+      for (int j = 0; j < kRows; ++j) rows[j] = base + (r + j) * row_bytes;
+      MatvecRows<type, kRows>(x, rows, w.cols, row_bytes, out + r);
+    }
+    for (; r < last_row; ++r) {
+      rows[0] = base + r * row_bytes;
+      MatvecRows<type, 1>(x, rows, w.cols, row_bytes, out + r);
     }
   }
 
-  /// kRows weight rows against all tokens.
-  template <WeightType type, int kRows>
-  static void MatmulRows(const TokenRows& x, const void* const* w, float* out,
-                         std::int64_t out_stride, std::int64_t row) {
-    constexpr int kTokens = V::kMatmulTokens;
-    const float* xs[kTokens];
-    float* outs[kTokens];
-    int t = 0;
-    for (; t + kTokens <= x.tokens; t += kTokens) {
-      for (int j = 0; j < kTokens; ++j) {
-        xs[j] = x.data + (t + j) * x.stride;
-        outs[j] = out + (t + j) * out_stride;
+  // Many vectors times many rows: a panel of rows, widened to f32 once, stays
+  // in the L1 cache while a block of tokens passes by.
+  static constexpr int kPanelRows = 8;
+  static constexpr int kPanelDepth = 512;  // columns
+  static constexpr int kTokenBlock = 48;   // a multiple of any kMatmulTokens
+  struct Panel {
+    alignas(64) float rows[kPanelRows][kPanelDepth];
+    /// The last columns of each token, where they are fewer than 16.
+    alignas(64) float tails[kTokenBlock][kLanes];
+    /// Lanes of the running sums.
+    alignas(64) float sums[kPanelRows][kTokenBlock][kLanes];
+  };
+
+  /// kRows x kTokens sums over `depth` more columns, a multiple of 16: one part
+  /// of the lanes after the other, so that there are registers for more sums.
+  /// sums: [kRows][sums_stride / 16][16]; x[j] is the token of sums[.][j].
+  template <int kRows, int kTokens>
+  static void SumBlock(const float* rows, std::int64_t stride,
+                       const float* const* x, int depth, bool fresh,
+                       float* sums, int sums_stride) {
+    using Part = typename V::Part;
+    for (int lane = 0; lane < kLanes; lane += Part::kLanes) {
+      Part sum[kRows][kTokens];
+      for (int i = 0; i < kRows; ++i) {
+        for (int j = 0; j < kTokens; ++j) {
+          sum[i][j] =
+              fresh ? Part::Zero()
+                    : Part::Load(sums + i * sums_stride + j * kLanes + lane);
+        }
       }
-      MatmulBlock<type, kRows, kTokens>(xs, w, x.cols, outs, row);
+      for (int k = lane; k < depth; k += kLanes) {
+        Part xs[kTokens];
+        for (int j = 0; j < kTokens; ++j) xs[j] = Part::Load(x[j] + k);
+        for (int i = 0; i < kRows; ++i) {
+          const Part row = Part::Load(rows + i * stride + k);
+          for (int j = 0; j < kTokens; ++j) {
+            sum[i][j] = Part::Fma(row, xs[j], sum[i][j]);
+          }
+        }
+      }
+      for (int i = 0; i < kRows; ++i) {
+        for (int j = 0; j < kTokens; ++j) {
+          sum[i][j].Store(sums + i * sums_stride + j * kLanes + lane);
+        }
+      }
     }
-    for (; t < x.tokens; ++t) {
-      xs[0] = x.data + t * x.stride;
-      outs[0] = out + t * out_stride;
-      MatmulBlock<type, kRows, 1>(xs, w, x.cols, outs, row);
+  }
+
+  /// All rows of a panel times tokens t to t + kTokens - 1.
+  template <int kTokens>
+  static void MatmulPanel(Panel& panel, const TokenRows& x, int t,
+                          std::int64_t column, int depth, int rows) {
+    const float* xs[kTokens];
+    const float* tails[kTokens];
+    for (int j = 0; j < kTokens; ++j) {
+      xs[j] = x.data + (t + j) * x.stride + column;
+      tails[j] = panel.tails[t + j];
     }
+    constexpr int kSumsStride = kTokenBlock * kLanes;
+    const int whole = depth / kLanes * kLanes;
+    for (int r = 0; r < rows; r += V::kMatmulRows) {
+      SumBlock<V::kMatmulRows, kTokens>(panel.rows[r], kPanelDepth, xs, whole,
+                                        column == 0, panel.sums[r][t],
+                                        kSumsStride);
+      if (whole < depth) {
+        SumBlock<V::kMatmulRows, kTokens>(panel.rows[r] + whole, kPanelDepth,
+                                          tails, kLanes, false,
+                                          panel.sums[r][t], kSumsStride);
+      }
+    }
+  }
+
+  /// Up to kTokenBlock tokens.
+  template <WeightType type>
+  static void MatmulPanels(const TokenRows& x, const WeightMatrix& w,
+                           std::int64_t first_row, std::int64_t last_row,
+                           float* out, std::int64_t out_stride) {
+    Panel panel;
+    const std::int64_t whole = w.cols / kLanes * kLanes;
+    if (whole < w.cols) {
+      for (int t = 0; t < x.tokens; ++t) {
+        V::LoadPartial(x.data + t * x.stride + whole,
+                       static_cast<int>(w.cols - whole))
+            .Store(panel.tails[t]);
+      }
+    }
+    const auto* base = static_cast<const unsigned char*>(w.data);
+    for (std::int64_t row = first_row; row < last_row; row += kPanelRows) {
+      const int rows = last_row - row < kPanelRows
+                           ? static_cast<int>(last_row - row)
+                           : kPanelRows;
+      for (std::int64_t column = 0; column < w.cols; column += kPanelDepth) {
+        const int depth = w.cols - column < kPanelDepth
+                              ? static_cast<int>(w.cols - column)
+                              : kPanelDepth;
+        for (int r = 0; r < kPanelRows; ++r) {
+          // Rows beyond the last are the last again; their sums are not used.
+          const std::int64_t from = row + (r < rows ? r : rows - 1);
+          const auto* weights =
+              base + (from * w.cols + column) * WeightBytes(type);
+          int k = 0;
+          for (; k + kLanes <= depth; k += kLanes) {
+            LoadWeights<type>(weights, k).Store(panel.rows[r] + k);
+          }
+          if (k < depth) {
+            LoadWeightsPartial<type>(weights, k, depth - k)
+                .Store(panel.rows[r] + k);
+          }
+        }
+        int t = 0;
+        for (; t + V::kMatmulTokens <= x.tokens; t += V::kMatmulTokens) {
+          MatmulPanel<V::kMatmulTokens>(panel, x, t, column, depth, rows);
+        }
+        for (; t < x.tokens; ++t) {
+          MatmulPanel<1>(panel, x, t, column, depth, rows);
+        }
+      }
+      for (int t = 0; t < x.tokens; ++t) {
+        for (int r = 0; r < rows; ++r) {
+          out[t * out_stride + row + r] = V::Load(panel.sums[r][t]).Sum();
+        }
+      }
+    }
+  }
+
+  static constexpr std::int64_t WeightBytes(WeightType type) {
+    return type == WeightType::kF32 ? 4 : 2;
   }
 
   template <WeightType type>
   static void MatmulOfType(const TokenRows& x, const WeightMatrix& w,
                            std::int64_t first_row, std::int64_t last_row,
                            float* out, std::int64_t out_stride) {
-    constexpr int kRows = V::kMatmulRows;
-    const std::int64_t row_bytes = w.cols * (type == WeightType::kF32 ? 4 : 2);
-    const auto* base = static_cast<const unsigned char*>(w.data);
-    const void* rows[kRows];
-    std::int64_t r = first_row;
-    for (; r + kRows <= last_row; r += kRows) {
-      for (int j = 0; j < kRows; ++j) rows[j] = base + (r + j) * row_bytes;
-      MatmulRows<type, kRows>(x, rows, out, out_stride, r);
+    if (x.tokens == 1) {
+      return Matvec<type>(x.data, w, first_row, last_row, out);
     }
-    for (; r < last_row; ++r) {
-      rows[0] = base + r * row_bytes;
-      MatmulRows<type, 1>(x, rows, out, out_stride, r);
+    for (int t = 0; t < x.tokens; t += kTokenBlock) {
+      TokenRows block = x;
+      block.data += t * x.stride;
+      block.tokens = x.tokens - t < kTokenBlock ? x.tokens - t : kTokenBlock;
+      MatmulPanels<type>(block, w, first_row, last_row, out + t * out_stride,
+                         out_stride);
     }
   }
 

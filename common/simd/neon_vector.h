@@ -17,11 +17,25 @@ namespace {
 /// to their dot.
 template <typename Dot>
 struct NeonVector {
-  // 2 x 3 sums take 24 of the 32 registers.
-  static constexpr int kMatmulRows = 2;
-  static constexpr int kMatmulTokens = 3;
-  // Sums of a pass over the values: 16 registers.
-  static constexpr int kColumns = 64;
+  /// One register.
+  struct Part {
+    static constexpr int kLanes = 4;
+    float32x4_t v;
+    static Part Zero() { return {vdupq_n_f32(0)}; }
+    static Part Load(const float* p) { return {vld1q_f32(p)}; }
+    static Part Fma(Part a, Part b, Part c) {
+      return {vfmaq_f32(c.v, a.v, b.v)};
+    }
+    void Store(float* p) const { vst1q_f32(p, v); }
+  };
+  // 4 x 6 sums take 24 of the 32 registers.
+  static constexpr int kMatmulRows = 4;
+  static constexpr int kMatmulTokens = 6;
+  static constexpr int kMatvecRows = 2;
+  // Two heads' sums take 8 registers.
+  static constexpr int kValueRows = 8;
+  static constexpr int kColumns = 16;
+  static constexpr int kPrefetchBytes = 0;
 
   float32x4_t r[4];  // lanes 0-3, 4-7, 8-11, 12-15
 
@@ -57,9 +71,6 @@ struct NeonVector {
              vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
              vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
              vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
-  }
-  static NeonVector LoadInt32(const std::int32_t* p) {
-    return Each([p](int i) { return vcvtq_f32_s32(vld1q_s32(p + 4 * i)); });
   }
   void Store(float* p) const {
     for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, r[i]);
@@ -110,21 +121,32 @@ struct NeonVector {
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
   }
 
-  /// sums[j * kLanes + r] = group j of q . group j of rows[r], for 4 rows.
-  static void DotRows(const std::int8_t* q, const std::int8_t* const* rows,
-                      int groups, std::int32_t* sums) {
-    for (int j = 0; j < groups; ++j) {
+  template <int kGroups>
+  static void DotRows(const std::int8_t* q, const std::int8_t* rows, int count,
+                      int stride, NeonVector* sums) {
+    for (int j = 0; j < kGroups; ++j) {
       const int at = j * kQ8Group;
-      const int32x4_t a = Dot::Products(q + at, rows[0] + at);
-      const int32x4_t b = Dot::Products(q + at, rows[1] + at);
-      const int32x4_t c = Dot::Products(q + at, rows[2] + at);
-      const int32x4_t d = Dot::Products(q + at, rows[3] + at);
-      vst1q_s32(sums + j * kLanes,
-                vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)));
+      sums[j] = Each([&](int i) {
+        return FourRows(q + at, rows + at, 4 * i, count, stride);
+      });
     }
   }
 
  private:
+  /// 32 codes of rows r to r + 3 times those of q.
+  static float32x4_t FourRows(const std::int8_t* q, const std::int8_t* rows,
+                              int r, int count, int stride) {
+    if (r >= count) return vdupq_n_f32(0);
+    const auto products = [&](int row) {
+      const int present = row < count ? row : count - 1;
+      return Dot::Products(q, rows + std::int64_t{present} * stride);
+    };
+    const int32x4_t a = products(r);
+    const int32x4_t b = products(r + 1);
+    const int32x4_t c = products(r + 2);
+    const int32x4_t d = products(r + 3);
+    return vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)));
+  }
   template <typename F>
   static NeonVector Each(F f) {
     return {{f(0), f(1), f(2), f(3)}};

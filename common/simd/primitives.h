@@ -44,20 +44,42 @@ struct Q8Query {
   const float* scales;       ///< [stride / 32]
 };
 
+/// What one query head gets from a tile of keys: a query [stride], padded with
+/// zeros, and where its scores [tokens] go.
+struct TileScores {
+  const float* query;
+  float* scores;
+};
+struct TileScoresQ8 {
+  Q8Query query;
+  float* scores;
+};
+
+/// What one query head gets from a tile of values: its weights [tokens], and
+/// the sum [stride] that the weighted rows are added to.
+struct TileSum {
+  const float* weights;
+  float* acc;
+};
+
 /// One table per instruction set. Pointers need no alignment. Floats in and
 /// out are finite unless a line says otherwise.
+///
+/// The primitives of a tile (up to 32 rows of keys or values) serve `count`
+/// query heads at once, those that share a KV head: each row comes from memory,
+/// and is widened, once for all of them.
 struct Primitives {
   Isa isa;
 
-  /// scores[t] = (query . keys[t]) * scale for t < tokens.
-  /// query [stride], keys [tokens][stride], stride a multiple of 16.
-  void (*dot_keys)(const float* query, const float* keys, int tokens,
-                   int stride, float scale, float* scores);
+  /// scores[t] = (query . keys[t]) * scale for t < tokens <= 32, for each head.
+  /// keys [tokens][stride], stride a multiple of 16.
+  void (*dot_keys)(const TileScores* heads, int count, const float* keys,
+                   int tokens, int stride, float scale);
 
-  /// acc[i] = fma(weights[t], values[t][i], acc[i]), t ascending.
-  /// weights [tokens], values [tokens][stride], acc [stride].
-  void (*accumulate_values)(const float* weights, const float* values,
-                            int tokens, int stride, float* acc);
+  /// acc[i] = fma(weights[t], values[t][i], acc[i]), t ascending, for each
+  /// head. values [tokens][stride].
+  void (*accumulate_values)(const TileSum* heads, int count,
+                            const float* values, int tokens, int stride);
 
   /// The q8 rule on one row or group: scale = max|x| / 127, code[i] = x[i] /
   /// scale rounded to nearest, ties to even, within +-127; all codes 0 if the
@@ -68,16 +90,17 @@ struct Primitives {
   /// the codes of token t: per group of 32 an exact integer, times the group's
   /// scale; the groups are added by fma in ascending order.
   /// keys [tokens][stride], key_scales [tokens], stride a multiple of 32.
-  void (*dot_keys_q8)(const Q8Query& query, const std::int8_t* keys,
-                      const float* key_scales, int tokens, int stride,
-                      float scale, float* scores);
+  void (*dot_keys_q8)(const TileScoresQ8* heads, int count,
+                      const std::int8_t* keys, const float* key_scales,
+                      int tokens, int stride, float scale);
 
   /// acc[i] = fma(weights[t] * value_scales[t], values[t][i], acc[i]), t
-  /// ascending. weights, value_scales [tokens], values [tokens][stride] codes,
-  /// acc [stride], stride a multiple of 32, tokens <= 32.
-  void (*accumulate_values_q8)(const float* weights, const std::int8_t* values,
+  /// ascending, for each head. values [tokens][stride] codes, value_scales
+  /// [tokens], stride a multiple of 32.
+  void (*accumulate_values_q8)(const TileSum* heads, int count,
+                               const std::int8_t* values,
                                const float* value_scales, int tokens,
-                               int stride, float* acc);
+                               int stride);
 
   /// Largest of x[0..n), n >= 1. NaN comes out only if x holds one, and is
   /// found later by its weight (which of several, or a number, is not defined).

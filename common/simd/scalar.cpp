@@ -12,9 +12,14 @@ namespace kvlab {
 namespace {
 
 struct ScalarVector {
+  using Part = ScalarVector;
+  static constexpr int kLanes = kvlab::kLanes;
   static constexpr int kMatmulRows = 2;
   static constexpr int kMatmulTokens = 2;
-  static constexpr int kColumns = 64;
+  static constexpr int kMatvecRows = 2;
+  static constexpr int kValueRows = 4;
+  static constexpr int kColumns = 16;
+  static constexpr int kPrefetchBytes = 0;
 
   float lane[kLanes];
 
@@ -47,11 +52,6 @@ struct ScalarVector {
   static ScalarVector LoadInt8(const std::int8_t* p) {
     ScalarVector v;
     for (int i = 0; i < kLanes; ++i) v.lane[i] = p[i];
-    return v;
-  }
-  static ScalarVector LoadInt32(const std::int32_t* p) {
-    ScalarVector v;
-    for (int i = 0; i < kLanes; ++i) v.lane[i] = static_cast<float>(p[i]);
     return v;
   }
   void Store(float* p) const { std::memcpy(p, lane, sizeof lane); }
@@ -93,16 +93,18 @@ struct ScalarVector {
     return s[0] + s[1];
   }
 
-  /// sums[j * kLanes + r] = group j of q . group j of rows[r], for 4 rows.
-  static void DotRows(const std::int8_t* q, const std::int8_t* const* rows,
-                      int groups, std::int32_t* sums) {
-    for (int j = 0; j < groups; ++j) {
-      for (int r = 0; r < 4; ++r) {
+  template <int kGroups>
+  static void DotRows(const std::int8_t* q, const std::int8_t* rows, int count,
+                      int stride, ScalarVector* sums) {
+    for (int j = 0; j < kGroups; ++j) {
+      sums[j] = Zero();
+      for (int r = 0; r < count; ++r) {
+        const std::int8_t* row = rows + std::int64_t{r} * stride;
         std::int32_t sum = 0;
         for (int i = j * kQ8Group; i < (j + 1) * kQ8Group; ++i) {
-          sum += q[i] * rows[r][i];
+          sum += q[i] * row[i];
         }
-        sums[j * kLanes + r] = sum;
+        sums[j].lane[r] = static_cast<float>(sum);
       }
     }
   }

@@ -130,22 +130,60 @@ std::string CheckDotKeys(const Primitives& p) {
     for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
       for (int kind = 0; kind < kKinds; ++kind) {
         if (kind > 0 && tokens % 5 != 1) continue;
-        const auto q = RandomFloats(stride, 3);
         const auto keys = Adversarial(std::size_t(tokens) * stride, kind);
-        std::vector<float> scores(tokens, -1);
-        p.dot_keys(q.data(), keys.data(), tokens, stride, 0.088f,
-                   scores.data());
-        for (int t = 0; t < tokens; ++t) {
-          d.Same(
-              scores[t],
-              Scalar().dot(q.data(), keys.data() + t * stride, stride) * 0.088f,
-              StrCat("token ", t, " of ", tokens, ", stride ", stride,
-                     ", kind ", kind));
+        const int count = 1 + (tokens + kind) % 7;
+        const auto queries = RandomFloats(std::size_t(count) * stride, 3);
+        std::vector<float> scores(count * (tokens + 1), -1);
+        std::vector<TileScores> heads;
+        for (int h = 0; h < count; ++h) {
+          heads.push_back(
+              {queries.data() + h * stride, scores.data() + h * (tokens + 1)});
+        }
+        p.dot_keys(heads.data(), count, keys.data(), tokens, stride, 0.088f);
+        for (int h = 0; h < count; ++h) {
+          for (int t = 0; t < tokens; ++t) {
+            d.Same(
+                heads[h].scores[t],
+                Scalar().dot(heads[h].query, keys.data() + t * stride, stride) *
+                    0.088f,
+                StrCat("head ", h, " of ", count, ", token ", t, " of ", tokens,
+                       ", stride ", stride, ", kind ", kind));
+          }
+          d.Same(heads[h].scores[tokens], -1, "beyond the last score");
         }
       }
     }
   }
   return d.Report();
+}
+
+/// `count` heads with weights and sums of their own: run(heads) adds a tile;
+/// expected(t) is the factor of row t's elements row(t, i) beside the weight.
+template <typename Run, typename Weight, typename Element>
+void CheckHeads(Differences& d, int count, int tokens, int stride, Run run,
+                Weight weight_scale, Element element, const std::string& what) {
+  std::vector<std::vector<float>> weights, acc, expected;
+  for (int h = 0; h < count; ++h) {
+    weights.push_back(RandomFloats(tokens, 40 + h));
+    acc.push_back(RandomFloats(stride, 50 + h));
+    expected.push_back(acc[h]);
+    for (int t = 0; t < tokens; ++t) {
+      const float w = weight_scale(weights[h][t], t);
+      for (int i = 0; i < stride; ++i) {
+        expected[h][i] = std::fma(w, element(t, i), expected[h][i]);
+      }
+    }
+  }
+  std::vector<TileSum> heads;
+  for (int h = 0; h < count; ++h) {
+    heads.push_back({weights[h].data(), acc[h].data()});
+  }
+  run(heads.data());
+  for (int h = 0; h < count; ++h) {
+    d.Same(acc[h], expected[h],
+           StrCat(what, ", head ", h, " of ", count, ", tokens ", tokens,
+                  ", stride ", stride));
+  }
 }
 
 std::string CheckAccumulateValues(const Primitives& p) {
@@ -155,18 +193,15 @@ std::string CheckAccumulateValues(const Primitives& p) {
       for (int kind = 0; kind < kKinds; ++kind) {
         if (kind > 0 && tokens % 5 != 1) continue;
         const auto values = Adversarial(std::size_t(tokens) * stride, kind);
-        const auto weights = RandomFloats(tokens, 4);
-        auto acc = RandomFloats(stride, 5);
-        auto expected = acc;
-        for (int t = 0; t < tokens; ++t) {
-          for (int i = 0; i < stride; ++i) {
-            expected[i] =
-                std::fma(weights[t], values[t * stride + i], expected[i]);
-          }
-        }
-        p.accumulate_values(weights.data(), values.data(), tokens, stride,
-                            acc.data());
-        d.Same(acc, expected, StrCat("tokens ", tokens, ", kind ", kind));
+        const int count = 1 + (tokens + kind) % 5;
+        CheckHeads(
+            d, count, tokens, stride,
+            [&](const TileSum* heads) {
+              p.accumulate_values(heads, count, values.data(), tokens, stride);
+            },
+            [](float w, int) { return w; },
+            [&](int t, int i) { return values[t * stride + i]; },
+            StrCat("kind ", kind));
       }
     }
   }
@@ -271,25 +306,35 @@ std::string CheckDotKeysQ8(const Primitives& p) {
     for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
       for (int kind = 0; kind < kQ8Kinds; ++kind) {
         const Q8Rows rows(tokens, stride, kind);
-        std::vector<float> scores(tokens + 1, -1);
-        p.dot_keys_q8(rows.view(), rows.codes.data(), rows.scales.data(),
-                      tokens, stride, 0.088f, scores.data());
-        for (int t = 0; t < tokens; ++t) {
-          float f = 0;
-          for (int g = 0; g < stride / kQ8Group; ++g) {
-            std::int64_t dot = 0;
-            for (int i = g * kQ8Group; i < (g + 1) * kQ8Group; ++i) {
-              dot += rows.query[i] * rows.codes[t * stride + i];
-            }
-            const auto exact = static_cast<float>(dot);
-            f = g == 0 ? exact * rows.query_scales[0]
-                       : std::fma(exact, rows.query_scales[g], f);
-          }
-          d.Same(scores[t], f * rows.scales[t] * 0.088f,
-                 StrCat("token ", t, " of ", tokens, ", stride ", stride,
-                        ", kind ", kind));
+        // The query, and rows of keys as queries: each head has its own.
+        const int count = 1 + (tokens + kind) % 3;
+        std::vector<float> scores(count * (tokens + 1), -1);
+        std::vector<TileScoresQ8> heads;
+        for (int h = 0; h < count; ++h) {
+          Q8Query query = rows.view();
+          if (h > 0) query.codes = rows.codes.data() + (h % tokens) * stride;
+          heads.push_back({query, scores.data() + h * (tokens + 1)});
         }
-        d.Same(scores[tokens], -1, "beyond the last score");
+        p.dot_keys_q8(heads.data(), count, rows.codes.data(),
+                      rows.scales.data(), tokens, stride, 0.088f);
+        for (int h = 0; h < count; ++h) {
+          for (int t = 0; t < tokens; ++t) {
+            float f = 0;
+            for (int g = 0; g < stride / kQ8Group; ++g) {
+              std::int64_t dot = 0;
+              for (int i = g * kQ8Group; i < (g + 1) * kQ8Group; ++i) {
+                dot += heads[h].query.codes[i] * rows.codes[t * stride + i];
+              }
+              const auto exact = static_cast<float>(dot);
+              f = g == 0 ? exact * rows.query_scales[0]
+                         : std::fma(exact, rows.query_scales[g], f);
+            }
+            d.Same(heads[h].scores[t], f * rows.scales[t] * 0.088f,
+                   StrCat("head ", h, " of ", count, ", token ", t, " of ",
+                          tokens, ", stride ", stride, ", kind ", kind));
+          }
+          d.Same(heads[h].scores[tokens], -1, "beyond the last score");
+        }
       }
     }
   }
@@ -297,8 +342,8 @@ std::string CheckDotKeysQ8(const Primitives& p) {
   const std::vector<std::int8_t> full(256, 127);
   const std::vector<float> ones(8, 1.0f);
   float score = 0;
-  p.dot_keys_q8({full.data(), ones.data()}, full.data(), ones.data(), 1, 256,
-                1.0f, &score);
+  const TileScoresQ8 head{{full.data(), ones.data()}, &score};
+  p.dot_keys_q8(&head, 1, full.data(), ones.data(), 1, 256, 1.0f);
   d.Same(score, 4129024.0f, "127 * 127 * 256");
   return d.Report();
 }
@@ -309,20 +354,18 @@ std::string CheckAccumulateValuesQ8(const Primitives& p) {
     for (int tokens = 1; tokens <= kTileTokens; ++tokens) {
       for (int kind = 0; kind < kQ8Kinds; ++kind) {
         const Q8Rows rows(tokens, stride, kind);
-        const auto weights = RandomFloats(tokens, 33);
-        auto acc = RandomFloats(stride, 34);
-        auto expected = acc;
-        for (int t = 0; t < tokens; ++t) {
-          const float w = weights[t] * rows.scales[t];
-          for (int i = 0; i < stride; ++i) {
-            expected[i] = std::fma(
-                w, static_cast<float>(rows.codes[t * stride + i]), expected[i]);
-          }
-        }
-        p.accumulate_values_q8(weights.data(), rows.codes.data(),
-                               rows.scales.data(), tokens, stride, acc.data());
-        d.Same(acc, expected,
-               StrCat("tokens ", tokens, ", stride ", stride, ", kind ", kind));
+        const int count = 1 + (tokens + kind) % 5;
+        CheckHeads(
+            d, count, tokens, stride,
+            [&](const TileSum* heads) {
+              p.accumulate_values_q8(heads, count, rows.codes.data(),
+                                     rows.scales.data(), tokens, stride);
+            },
+            [&](float w, int t) { return w * rows.scales[t]; },
+            [&](int t, int i) {
+              return static_cast<float>(rows.codes[t * stride + i]);
+            },
+            StrCat("kind ", kind));
       }
     }
   }
@@ -444,9 +487,12 @@ std::string CheckMatmul(const Primitives& p) {
   Differences d;
   for (const WeightType type :
        {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) {
-    for (const int cols : {1, 15, 16, 48, 50, 128, 129}) {
-      for (const int tokens : {1, 2, 3, 4, 7, 32, 33}) {
-        constexpr int kRows = 7;
+    // Beyond the blocks that an implementation may work in: 512 columns, 48
+    // tokens, 8 rows.
+    for (const int cols : {1, 15, 16, 48, 50, 128, 129, 512, 1029}) {
+      for (const int tokens : {1, 2, 3, 4, 7, 32, 48, 101}) {
+        constexpr int kRows = 13;
+        if (cols > 129 && tokens == 32) continue;
         const auto bytes =
             StoreAs(type, RandomFloats(std::size_t(kRows) * cols, 13));
         std::vector<float> wide(std::size_t(kRows) * cols);
@@ -534,17 +580,25 @@ TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
     return sum;
   };
   EXPECT_NE(CheckDot(wrong), "");
-  wrong.dot_keys = [](const float* q, const float* k, int tokens, int stride,
-                      float scale, float* scores) {  // scaled before, not after
-    std::vector<float> scaled(q, q + stride);
-    for (float& x : scaled) x *= scale;
-    right->dot_keys(scaled.data(), k, tokens, stride, 1.0f, scores);
+  wrong.dot_keys = [](const TileScores* heads, int count, const float* k,
+                      int tokens, int stride,
+                      float scale) {  // scaled before, not after
+    for (int h = 0; h < count; ++h) {
+      std::vector<float> scaled(heads[h].query, heads[h].query + stride);
+      for (float& x : scaled) x *= scale;
+      const TileScores head{scaled.data(), heads[h].scores};
+      right->dot_keys(&head, 1, k, tokens, stride, 1.0f);
+    }
   };
   EXPECT_NE(CheckDotKeys(wrong), "");
-  wrong.accumulate_values = [](const float* w, const float* v, int tokens,
-                               int stride, float* acc) {  // last token first
-    for (int t = tokens - 1; t >= 0; --t) {
-      right->accumulate_values(w + t, v + t * stride, 1, stride, acc);
+  wrong.accumulate_values = [](const TileSum* heads, int count, const float* v,
+                               int tokens,
+                               int stride) {  // last token first
+    for (int h = 0; h < count; ++h) {
+      for (int t = tokens - 1; t >= 0; --t) {
+        const TileSum one{heads[h].weights + t, heads[h].acc};
+        right->accumulate_values(&one, 1, v + t * stride, 1, stride);
+      }
     }
   };
   EXPECT_NE(CheckAccumulateValues(wrong), "");
@@ -557,21 +611,25 @@ TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
     return scale;
   };
   EXPECT_NE(CheckQuantise(wrong), "");
-  wrong.dot_keys_q8 = [](const Q8Query& q, const std::int8_t* k,
-                         const float* scales, int tokens, int stride,
-                         float scale, float* scores) {  // scaled first
+  wrong.dot_keys_q8 = [](const TileScoresQ8* heads, int count,
+                         const std::int8_t* k, const float* scales, int tokens,
+                         int stride, float scale) {  // scaled first
     std::vector<float> scaled(scales, scales + tokens);
     for (float& x : scaled) x *= scale;
-    right->dot_keys_q8(q, k, scaled.data(), tokens, stride, 1.0f, scores);
+    right->dot_keys_q8(heads, count, k, scaled.data(), tokens, stride, 1.0f);
   };
   EXPECT_NE(CheckDotKeysQ8(wrong), "");
-  wrong.accumulate_values_q8 = [](const float* w, const std::int8_t* v,
-                                  const float* scales, int tokens, int stride,
-                                  float* acc) {  // code times scale first
-    for (int t = 0; t < tokens; ++t) {
-      for (int i = 0; i < stride; ++i) {
-        const auto code = static_cast<float>(v[t * stride + i]);
-        acc[i] = std::fma(w[t], code * scales[t], acc[i]);
+  wrong.accumulate_values_q8 = [](const TileSum* heads, int count,
+                                  const std::int8_t* v, const float* scales,
+                                  int tokens,
+                                  int stride) {  // code times scale first
+    for (int h = 0; h < count; ++h) {
+      for (int t = 0; t < tokens; ++t) {
+        for (int i = 0; i < stride; ++i) {
+          const auto code = static_cast<float>(v[t * stride + i]);
+          heads[h].acc[i] =
+              std::fma(heads[h].weights[t], code * scales[t], heads[h].acc[i]);
+        }
       }
     }
   };
@@ -600,9 +658,11 @@ TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
   wrong.matmul = [](const TokenRows& x, const WeightMatrix& w,
                     std::int64_t first, std::int64_t last, float* out,
                     std::int64_t out_stride) {  // drops the last column
-    TokenRows shorter = x;
-    if (x.cols > 16) --shorter.cols;
-    right->matmul(shorter, w, first, last, out, out_stride);
+    std::vector<float> shorter(x.data, x.data + x.tokens * x.stride);
+    for (int t = 0; t < x.tokens; ++t) shorter[t * x.stride + x.cols - 1] = 0;
+    TokenRows rows = x;
+    rows.data = shorter.data();
+    right->matmul(rows, w, first, last, out, out_stride);
   };
   EXPECT_NE(CheckMatmul(wrong), "");
 }
