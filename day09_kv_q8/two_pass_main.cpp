@@ -1,6 +1,8 @@
 /// \file
 /// The contrast to stage 3 as a program: q8 attention that looks for the
 /// maximum first.
+#include <CLI/CLI.hpp>
+
 #include "common/lab/stage_main.h"
 #include "day09_kv_q8/two_pass.h"
 

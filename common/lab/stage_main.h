@@ -2,12 +2,15 @@
 /// What makes a stage a program: options, model, prompt, report, dump.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "common/attention/attention_stage.h"
+
+namespace CLI {
+class App;
+}
 
 namespace kvlab {
 
