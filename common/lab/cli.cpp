@@ -19,6 +19,7 @@
 #include "build_info.h"
 #include "common/base/error.h"
 #include "common/lab/interrupt.h"
+#include "common/loader/json.h"
 
 namespace kvlab {
 namespace {
@@ -187,7 +188,7 @@ CLI::Validator Share() {
 
 std::string ReadInput(const std::string& file, std::uint64_t max_bytes) {
   if (file == "-") return ReadAll(STDIN_FILENO, "standard input", max_bytes);
-  const std::string name = Printable(file, 1024);
+  const std::string name = PathText(file);
   const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (opened < 0) {
     const int error = errno;

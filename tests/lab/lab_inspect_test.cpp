@@ -236,6 +236,8 @@ TEST_F(LabInspectTest, EndsWithOneLineAndTheRightCode) {
   ExpectFails(
       Inspect("tokens " + Model() + " --text-file " + Quoted(dir_ / "absent")),
       1, "absent: no such file");
+  ExpectFails(Inspect("tokens " + Model() + " --text-file ''"), 1,
+              "\"\": no such file");
   ExpectFails(Inspect("tokens " + Model() + " --text-file " + Model()), 1,
               "found a directory");
   ExpectFails(
