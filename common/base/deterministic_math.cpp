@@ -31,6 +31,16 @@ constexpr std::array<double, 20> InverseFactorials() {
 }
 constexpr std::array<double, 20> kInverseFactorial = InverseFactorials();
 
+/// 1 / (2 i + 1) for the series of artanh.
+constexpr std::array<double, 13> InverseOdds() {
+  std::array<double, 13> f{};
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    f[i] = 1 / static_cast<double>(2 * i + 1);
+  }
+  return f;
+}
+constexpr std::array<double, 13> kInverseOdd = InverseOdds();
+
 /// sum of x2^j * (-1)^j / (first + 2 j)! for j = 0 ... terms - 1.
 double AlternatingSeries(double x2, int first, int terms) {
   double sum = 0;
@@ -91,7 +101,9 @@ double LogDouble(double x) {
   // ln m = 2 artanh(s), |s| < 0.172.
   const double s = (m - 1) / (m + 1);
   double sum = 0;
-  for (int k = 25; k >= 1; k -= 2) sum = sum * (s * s) + 1.0 / k;
+  for (int i = 12; i >= 0; --i) {
+    sum = sum * (s * s) + kInverseOdd[static_cast<std::size_t>(i)];
+  }
   constexpr double kLn2 = 0x1.62e42fefa39efp-1;
   return 2 * s * sum + exponent * kLn2;
 }
