@@ -16,9 +16,10 @@
 #include "common/base/parallel.h"
 #include "common/base/text.h"
 #include "common/engine/generate.h"
+#include "common/lab/capture_stage.h"
 #include "common/lab/cli.h"
 #include "common/lab/interrupt.h"
-#include "common/lab/needle_prompt.h"
+#include "common/lab/model_prompt.h"
 #include "common/loader/json.h"
 #include "common/loader/model.h"
 #include "common/loader/output_file.h"
@@ -34,8 +35,7 @@ struct Options {
   std::string from;     // the consumer's input
   std::string produce;  // the producer's output
   bool no_length = false;
-  std::string model = LabModelDirectory().string();
-  NeedleOptions needle;
+  PromptOptions prompt;  // only its model and needle are options here
   std::string kv = "q8";
   int layer = 0;
   int kv_head = 0;
@@ -58,17 +58,19 @@ void DeclareOptions(CLI::App& app, Options& o) {
   };
   of_producer(app.add_flag("--no-length", o.no_length,
                            "Do not say in the header how many tokens come"));
-  of_producer(app.add_option("--model", o.model, "Model directory")
+  of_producer(app.add_option("--model", o.prompt.model, "Model directory")
                   ->transform(NotEmpty())
                   ->type_name("DIR"));
-  of_producer(app.add_option("--context", o.needle.context, "Prompt tokens")
-                  ->transform(WholeNumber(1, 100'000'000))
-                  ->capture_default_str()
-                  ->type_name("N"));
-  of_producer(app.add_option("--seed", o.needle.seed, "Of the filler facts")
-                  ->transform(WholeNumber(0, UINT64_MAX))
-                  ->capture_default_str()
-                  ->type_name("N"));
+  of_producer(
+      app.add_option("--context", o.prompt.needle.context, "Prompt tokens")
+          ->transform(WholeNumber(1, 100'000'000))
+          ->capture_default_str()
+          ->type_name("N"));
+  of_producer(
+      app.add_option("--seed", o.prompt.needle.seed, "Of the filler facts")
+          ->transform(WholeNumber(0, UINT64_MAX))
+          ->capture_default_str()
+          ->type_name("N"));
   of_producer(app.add_option("--kv", o.kv, "f32 or q8")
                   ->check(CLI::IsMember({"f32", "q8"}))
                   ->capture_default_str()
@@ -101,33 +103,6 @@ void WriteOutput(const Options& o, const std::vector<float>& out, int group) {
   WriteSafetensors(o.dump, {{"format", "kvlab dump 1"}}, {{tensor}});
 }
 
-/// Runs a stage and hands the input and output of one group's first decode step
-/// to `see`.
-class Capture final : public AttentionStage {
- public:
-  using See = std::function<void(const AttendInput&, std::span<const float>)>;
-  Capture(const Primitives& primitives, AttentionStage& stage, int layer,
-          int first_head, See see)
-      : AttentionStage(primitives),
-        stage_(stage),
-        layer_(layer),
-        first_head_(first_head),
-        see_(std::move(see)) {}
-  std::string_view id() const override { return stage_.id(); }
-  void Attend(const AttendInput& input, std::span<float> out,
-              Observer* observer) override {
-    stage_.Attend(input, out, observer);
-    if (input.layer == layer_ && input.first_head == first_head_) {
-      see_(input, out);
-    }
-  }
-
- private:
-  AttentionStage& stage_;
-  int layer_, first_head_;
-  See see_;
-};
-
 void RequireBelow(const char* option, int number, int count) {
   if (number < count) return;
   FailUsage(option, ' ', number, ": the model has ", count,
@@ -135,18 +110,11 @@ void RequireBelow(const char* option, int number, int count) {
 }
 
 int Produce(const Options& o, const Primitives& primitives) {
-  const Model model = LoadModel(o.model);
+  const Model model = LoadModel(o.prompt.model);
   const ModelConfig& c = model.config;
   RequireBelow("--layer", o.layer, c.layers);
   RequireBelow("--kv-head", o.kv_head, c.kv_heads);
-  if (!model.chat) Fail(model.chat_problem);
-  const NeedlePrompt prompt = BuildNeedlePrompt(
-      o.needle, FactBook::LoadShipped(), model.tokenizer,
-      [&](const std::string& facts, const std::string& question) {
-        const ChatMessage user{.role = "user",
-                               .content = facts + "\n" + question};
-        return model.chat->Render({&user, 1}, false);
-      });
+  const Prompt prompt = BuildPrompt(model, o.prompt);
   const auto n = static_cast<int>(prompt.tokens.size());
   if (n + 1 > c.max_position_embeddings) {
     FailUsage("--context ", n, ": ", PathText(model.directory),
@@ -162,9 +130,13 @@ int Produce(const Options& o, const Primitives& primitives) {
   OnlineSoftmaxStage online(primitives, kTileTokens);
   Q8SinglePass single(primitives, kTileTokens);
   AttentionStage& stage = q8 ? static_cast<AttentionStage&>(single) : online;
-  Capture capture(
-      primitives, stage, o.layer, o.kv_head * c.group(),
+  CaptureStage capture(
+      primitives, stage,
       [&](const AttendInput& input, std::span<const float> out) {
+        if (input.layer != o.layer ||
+            input.first_head != o.kv_head * c.group()) {
+          return;
+        }
         if (o.produce == "-") {
           WriteKvStream(input, !o.no_length, [](std::span<const std::byte> b) {
             std::cout.write(reinterpret_cast<const char*>(b.data()),

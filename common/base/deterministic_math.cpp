@@ -1,5 +1,6 @@
 #include "common/base/deterministic_math.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -30,6 +31,16 @@ constexpr std::array<double, 20> InverseFactorials() {
 }
 constexpr std::array<double, 20> kInverseFactorial = InverseFactorials();
 
+/// 1 / (2 i + 1) for the series of artanh.
+constexpr std::array<double, 13> InverseOdds() {
+  std::array<double, 13> f{};
+  for (std::size_t i = 0; i < f.size(); ++i) {
+    f[i] = 1 / static_cast<double>(2 * i + 1);
+  }
+  return f;
+}
+constexpr std::array<double, 13> kInverseOdd = InverseOdds();
+
 /// sum of x2^j * (-1)^j / (first + 2 j)! for j = 0 ... terms - 1.
 double AlternatingSeries(double x2, int first, int terms) {
   double sum = 0;
@@ -59,36 +70,6 @@ double SinShifted(float x, std::int64_t quarters) {
   return (quadrant & 2) != 0 ? -value : value;
 }
 
-/// ln(x) for x > 0, error below 1e-15.
-double Log(double x) {
-  int exponent = 0;
-  double m = std::frexp(x, &exponent);  // exact
-  if (m < 0.70710678) {
-    m *= 2;
-    --exponent;
-  }
-  // ln m = 2 artanh(s), |s| < 0.172.
-  const double s = (m - 1) / (m + 1);
-  double sum = 0;
-  for (int k = 25; k >= 1; k -= 2) sum = sum * (s * s) + 1.0 / k;
-  constexpr double kLn2 = 0x1.62e42fefa39efp-1;
-  return 2 * s * sum + exponent * kLn2;
-}
-
-/// e^x in double for |x| < 700, relative error below 1e-15.
-double ExpDouble(double x) {
-  constexpr double kLog2E = 0x1.71547652b82fep+0;
-  constexpr double kLn2High = 0x1.62e42feep-1;  // 32 bits: n * it is exact
-  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-  const double n = RoundToInteger(x * kLog2E);
-  const double r = (x - n * kLn2High) - n * kLn2Low;
-  double sum = 0;
-  for (int k = 16; k >= 0; --k) {
-    sum = sum * r + kInverseFactorial[static_cast<std::size_t>(k)];
-  }
-  return std::ldexp(sum, static_cast<int>(n));  // exact
-}
-
 }  // namespace
 
 float Exp(float x) {
@@ -110,6 +91,38 @@ float Exp(float x) {
   return p * PowerOfTwo(half) * PowerOfTwo(exponent - half);
 }
 
+double LogDouble(double x) {
+  int exponent = 0;
+  double m = std::frexp(x, &exponent);  // exact
+  if (m < 0.70710678) {
+    m *= 2;
+    --exponent;
+  }
+  // ln m = 2 artanh(s), |s| < 0.172.
+  const double s = (m - 1) / (m + 1);
+  double sum = 0;
+  for (int i = 12; i >= 0; --i) {
+    sum = sum * (s * s) + kInverseOdd[static_cast<std::size_t>(i)];
+  }
+  constexpr double kLn2 = 0x1.62e42fefa39efp-1;
+  return 2 * s * sum + exponent * kLn2;
+}
+
+double ExpDouble(double x) {
+  if (x != x) return x;
+  x = std::clamp(x, -800.0, 800.0);  // 0 and infinity, by ldexp
+  constexpr double kLog2E = 0x1.71547652b82fep+0;
+  constexpr double kLn2High = 0x1.62e42feep-1;  // 32 bits: n * it is exact
+  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+  const double n = RoundToInteger(x * kLog2E);
+  const double r = (x - n * kLn2High) - n * kLn2Low;
+  double sum = 0;
+  for (int k = 16; k >= 0; --k) {
+    sum = sum * r + kInverseFactorial[static_cast<std::size_t>(k)];
+  }
+  return std::ldexp(sum, static_cast<int>(n));  // exact if normal
+}
+
 float Sin(float x) { return static_cast<float>(SinShifted(x, 0)); }
 
 float Cos(float x) { return static_cast<float>(SinShifted(x, 1)); }
@@ -117,7 +130,7 @@ float Cos(float x) { return static_cast<float>(SinShifted(x, 1)); }
 float InverseFrequency(double theta, int pair, int dim) {
   KVLAB_CHECK(theta > 1 && pair >= 0 && 2 * pair < dim);
   const double exponent = 2.0 * pair / dim;
-  return static_cast<float>(ExpDouble(-exponent * Log(theta)));
+  return static_cast<float>(ExpDouble(-exponent * LogDouble(theta)));
 }
 
 }  // namespace kvlab

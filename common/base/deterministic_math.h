@@ -11,6 +11,8 @@
 /// |----------------|----------------------|--------------------|
 /// | Exp            | all floats           | below 1 ulp        |
 /// | Sin, Cos       | |x| <= 2^20          | 0.501 ulp          |
+/// | ExpDouble      | normal results       | 1e-15 relative     |
+/// | LogDouble      | x > 0                | 1e-15 max(1, |ln x|) |
 /// | InverseFrequency | theta 1e3 ... 1e8  | correctly rounded  |
 #pragma once
 
@@ -44,6 +46,14 @@ float Exp(float x);
 /// positions). At most 0.501 ulp off.
 float Sin(float x);
 float Cos(float x);
+
+/// e^x in double, for measuring what floats get wrong: relative error below
+/// 1e-15. 0 below -745.2, infinity above 709.8, NaN for NaN.
+double ExpDouble(double x);
+
+/// ln(x) in double, x > 0 and finite: error below 1e-15 times the larger of 1
+/// and |ln(x)|.
+double LogDouble(double x);
 
 /// RoPE: theta^(-2 pair / dim), correctly rounded to f32. `pair` counts from 0
 /// to dim / 2 - 1; theta > 1.

@@ -27,4 +27,10 @@ std::string WithCommas(std::uint64_t n) {
   return text;
 }
 
+std::string Fixed(double value, int digits) {
+  char text[352];  // the largest double has 309 digits before the point
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
 }  // namespace kvlab

@@ -13,4 +13,7 @@ std::string HumanBytes(std::uint64_t bytes);
 /// 1234567 -> "1,234,567".
 std::string WithCommas(std::uint64_t n);
 
+/// With `digits` after the point: Fixed(0.5, 3) is "0.500".
+std::string Fixed(double value, int digits);
+
 }  // namespace kvlab

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -205,6 +206,14 @@ std::string ReadInput(const std::string& file, std::uint64_t max_bytes) {
     ::close(opened);
     throw;
   }
+}
+
+void PrintLine(const std::string& label, const std::string& value) {
+  std::cout << label
+            << std::string(std::max<std::size_t>(
+                               1, 20 - std::min<std::size_t>(20, label.size())),
+                           ' ')
+            << value << '\n';
 }
 
 std::string ForTerminal(std::string_view text) {

@@ -63,6 +63,9 @@ std::filesystem::path LabModelDirectory();
 std::string ReadInput(const std::string& file,
                       std::uint64_t max_bytes = 64'000'000);
 
+/// A line of a report on stdout: the label, the value at column 20.
+void PrintLine(const std::string& label, const std::string& value);
+
 /// `text` to be shown as it is, over several lines: if standard output is a
 /// terminal, control characters other than newline and tab become \xNN, since a
 /// model's text could otherwise move the cursor or worse. Unchanged on a pipe.

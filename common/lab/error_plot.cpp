@@ -5,8 +5,7 @@
 #include <cstdio>
 
 #include "common/base/error.h"
-#include "common/lab/child_process.h"
-#include "common/loader/output_file.h"
+#include "common/lab/gnuplot.h"
 
 namespace kvlab {
 namespace {
@@ -18,25 +17,14 @@ constexpr std::uint64_t kMaxLabelledLayers = 40;
 /// Colours: cividis, which colour-blind readers can tell apart too, and the
 /// vermilion of Okabe and Ito for what is no number.
 constexpr char kStyle[] = R"gp(
-set encoding utf8
-set border 0
-set tics scale 0 textcolor rgb "#475467"
-set title font ",13" textcolor rgb "#101828" noenhanced
-set xlabel "query head" textcolor rgb "#344054"
-set ylabel "layer" textcolor rgb "#344054"
+set xlabel "query head"
+set ylabel "layer"
 set palette defined (0 "#00224e", 0.25 "#434e6c", 0.5 "#7d7c78", \
   0.75 "#bcae6c", 1 "#fee838")
 set style fill solid noborder
 unset key
-heading = "Attention error of each layer and head: norm(A - B) / norm(B)\n"
+set tics scale 0
 )gp";
-
-/// `text` as a string of gnuplot, in which only the quote is special.
-std::string PlotQuoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "''" : std::string(1, c);
-  return quoted + "'";
-}
 
 std::string Short(double value) {
   char text[32];
@@ -80,6 +68,7 @@ double LargestFinite(const HeadErrors& errors) {
 }  // namespace
 
 std::string ErrorPlotScript(const HeadErrors& errors,
+                            const std::string& heading,
                             const std::string& files) {
   const double largest = LargestFinite(errors);
   const Cells cells = MakeCells(errors, largest);
@@ -90,13 +79,12 @@ std::string ErrorPlotScript(const HeadErrors& errors,
       std::clamp<std::uint64_t>(200 + 70 * errors.heads, 620, 1320);
   const std::uint64_t height =
       std::clamp<std::uint64_t>(140 + 34 * errors.layers, 310, 1500);
-  std::string script =
-      StrCat("set terminal svg size ", width, ",", height,
-             " font 'DejaVu Sans,12' dynamic\n", kStyle, "set title heading . ",
-             PlotQuoted(files), "\nset xrange [-0.5:", errors.heads,
-             "-0.5]\nset yrange [-0.5:", errors.layers,
-             "-0.5]\nset cbrange [0:", largest > 0 ? largest : 1, "]\n",
-             labelled ? "set xtics 1\nset ytics 1\n" : "");
+  std::string script = StrCat(
+      SvgPlotHead(width, height), kStyle, "set title ", PlotQuoted(heading),
+      " . \"\\n\" . ", PlotQuoted(files), "\nset xrange [-0.5:", errors.heads,
+      "-0.5]\nset yrange [-0.5:", errors.layers,
+      "-0.5]\nset cbrange [0:", largest > 0 ? largest : 1, "]\n",
+      labelled ? "set xtics 1\nset ytics 1\n" : "");
   std::string plots;
   // gnuplot refuses to plot no data.
   const auto add = [&](const std::string& name, const std::string& data,
@@ -114,26 +102,6 @@ std::string ErrorPlotScript(const HeadErrors& errors,
         "1:2:3:4 with labels font ',10' textcolor rgb variable");
   }
   return StrCat(script, plots, '\n');
-}
-
-bool DrawErrorPlot(const HeadErrors& errors, const std::string& files,
-                   const std::filesystem::path& path) {
-  // Refuses a path that cannot be written before the work.
-  { const OutputFile probe(path); }
-  // Without the user's own start-up file, so that all get the same picture.
-  const std::optional<ChildResult> result = RunChild(
-      {"gnuplot", "--default-settings"}, ErrorPlotScript(errors, files));
-  if (!result) return false;
-  if (result->exit_code != 0 ||
-      result->out.find("</svg>") == std::string::npos) {
-    Fail("gnuplot: expected a picture and exit code 0, found exit code ",
-         result->exit_code, result->err.empty() ? "" : ": ",
-         Printable(result->err, 200));
-  }
-  OutputFile file(path);
-  file.Write(result->out);
-  file.Commit();
-  return true;
 }
 
 }  // namespace kvlab

@@ -20,6 +20,7 @@
 #include "common/lab/comparison_report.h"
 #include "common/lab/dump_comparison.h"
 #include "common/lab/error_plot.h"
+#include "common/lab/gnuplot.h"
 #include "common/loader/json.h"
 #include "common/loader/safetensors.h"
 
@@ -91,8 +92,12 @@ bool Draw(const DumpComparison& comparison, const Options& o) {
   const auto name = [](const std::string& path) {
     return Printable(fs::path(path).stem().string(), 30);
   };
-  return DrawErrorPlot(*attention->heads,
-                       StrCat("A: ", name(o.a), "   B: ", name(o.b)), o.svg);
+  return DrawSvg(
+      ErrorPlotScript(
+          *attention->heads,
+          "Attention error of each layer and head: norm(A - B) / norm(B)",
+          StrCat("A: ", name(o.a), "   B: ", name(o.b))),
+      o.svg);
 }
 
 int Compare(const Options& o) {
@@ -106,10 +111,7 @@ int Compare(const Options& o) {
     std::cout << ComparisonText(a, b, comparison, o.tolerance);
   }
   if (!drawn) {
-    std::cerr << kName
-              << ": --svg: there is no gnuplot here, so no picture; install it "
-                 "(apt-get install gnuplot-nox, dnf install gnuplot, or brew "
-                 "install gnuplot)\n";
+    std::cerr << kName << ": --svg: " << kNoGnuplot << '\n';
     return kDifferent;
   }
   return comparison.verdict() == TensorVerdict::kDifferent ? kDifferent
@@ -244,14 +246,6 @@ int CompareGolden(const Options& o) {
 
 // --- The command line --------------------------------------------------------
 
-/// Refuses an empty value, which would otherwise read as "not given".
-CLI::Validator NotEmpty() {
-  return {[](std::string& value) -> std::string {
-            return value.empty() ? "expected a value, found an empty one" : "";
-          },
-          ""};
-}
-
 /// Refuses what could be told only after the work, or would undo it.
 void CheckOptions(const Options& o) {
   if (o.golden.empty() && o.b.empty()) {
@@ -275,27 +269,27 @@ ProgramBody Setup(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   app.footer(kHelp);
   app.add_option("A", o->a, "A dump, or any safetensors file")
-      ->check(NotEmpty())
+      ->transform(NotEmpty())
       ->type_name("")
       ->required();
   CLI::Option* b = app.add_option("B", o->b, "The one to compare it with")
-                       ->check(NotEmpty())
+                       ->transform(NotEmpty())
                        ->type_name("");
   CLI::Option* tolerance =
       app.add_option("--tolerance", o->tolerance,
                      "Floats may differ by X times the tensor's largest |B|")
-          ->check(NotEmpty())
+          ->transform(NotEmpty())
           ->type_name("X");
   CLI::Option* svg =
       app.add_option("--svg", o->svg,
                      "Draw the attention error of each layer and head (needs "
                      "gnuplot)")
-          ->check(NotEmpty())
+          ->transform(NotEmpty())
           ->type_name("FILE");
   app.add_option("--golden", o->golden,
                  "Compare the SHA-256 of A with the one in FILE, as sha256sum "
                  "writes it")
-      ->check(NotEmpty())
+      ->transform(NotEmpty())
       ->type_name("FILE")
       ->excludes(b)
       ->excludes(tolerance)

@@ -1,7 +1,5 @@
 #include "common/lab/stage_main.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <climits>
 #include <cstdint>
@@ -18,7 +16,8 @@
 #include "common/lab/cli.h"
 #include "common/lab/dump.h"
 #include "common/lab/interrupt.h"
-#include "common/lab/needle_prompt.h"
+#include "common/lab/model_prompt.h"
+#include "common/lab/progress_line.h"
 #include "common/lab/trace.h"
 #include "common/loader/json.h"
 #include "common/loader/model.h"
@@ -28,12 +27,7 @@ namespace kvlab {
 namespace {
 
 struct Options {
-  std::string model = LabModelDirectory().string();
-  std::optional<std::string> prompt;
-  std::string prompt_file;
-  NeedleOptions needle;
-  bool raw = false;
-  bool thinking = false;
+  PromptOptions prompt;
   int max_tokens = 40;
   bool ignore_eos = false;
   int threads = PhysicalCores();
@@ -50,66 +44,7 @@ struct Options {
 };
 
 void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
-  app.add_option("--model", o.model,
-                 "Hugging Face model directory (default: the lab model)")
-      ->transform(NotEmpty())
-      ->type_name("DIR");
-  CLI::Option* prompt = app.add_option("--prompt", o.prompt,
-                                       "Your own prompt instead of the "
-                                       "needle scenario")
-                            ->transform(NotEmpty())
-                            ->type_name("TEXT");
-  CLI::Option* prompt_file =
-      app.add_option("--prompt-file", o.prompt_file,
-                     "The same from a file, - for standard input")
-          ->transform(NotEmpty())
-          ->type_name("FILE")
-          ->excludes(prompt);
-  const auto needle_option = [&](CLI::Option* option) {
-    option->group("Needle scenario")->excludes(prompt)->excludes(prompt_file);
-  };
-  needle_option(app.add_option("--context", o.needle.context,
-                               "Tokens of the whole prompt")
-                    ->transform(WholeNumber(1, 100'000'000))
-                    ->capture_default_str()
-                    ->type_name("N"));
-  needle_option(app.add_option("--depth", o.needle.depth,
-                               "Where the needle stands, 0 first ... 1 last")
-                    ->transform(Share())
-                    ->capture_default_str()
-                    ->type_name("X"));
-  needle_option(
-      app.add_option("--seed", o.needle.seed, "Which filler facts are drawn")
-          ->transform(WholeNumber(0, UINT64_MAX))
-          ->capture_default_str()
-          ->type_name("N"));
-  needle_option(
-      app.add_option("--needle", o.needle.needle,
-                     "The fact to be found, worded like \"Zara lives in "
-                     "Paris.\", \"Zara works as a baker.\", \"Zara's "
-                     "favorite city is Paris.\", \"Zara's dog is called "
-                     "Rex.\"; else add --question")
-          ->transform(NotEmpty())
-          ->capture_default_str()
-          ->type_name("TEXT"));
-  needle_option(app.add_option("--question", o.needle.question,
-                               "The question (default: the needle's own)")
-                    ->transform(NotEmpty())
-                    ->type_name("TEXT"));
-  needle_option(app.add_option("--fact", o.needle.facts,
-                               "A fact of yours among the filler; may be given "
-                               "several times")
-                    ->transform(NotEmpty())
-                    ->type_size(1)
-                    ->expected(1)
-                    ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-                    ->allow_extra_args(false)
-                    ->type_name("TEXT"));
-  CLI::Option* raw =
-      app.add_flag("--raw", o.raw, "No chat template: a bare completion");
-  app.add_flag("--thinking", o.thinking,
-               "Let a model that can think do so before it answers")
-      ->excludes(raw);
+  DeclarePromptOptions(app, o.prompt);
   app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate")
       ->transform(WholeNumber(1, 10'000'000))
       ->capture_default_str()
@@ -206,92 +141,6 @@ class Observers final : public Observer {
   std::vector<Observer*> all_;
 };
 
-/// Text and tokens of what the model is given.
-struct Prompt {
-  std::string text;
-  std::vector<int> tokens;
-  std::optional<NeedlePrompt> needle;  // absent for a prompt of the user's own
-};
-
-/// The user's message in the model's chat form.
-std::string RenderChat(const Model& model, const Options& o,
-                       const std::string& message) {
-  if (!model.chat) Fail(model.chat_problem);
-  if (o.thinking && !model.chat->has_thinking()) {
-    FailUsage("--thinking: the chat template of ", PathText(model.directory),
-              " has no switch for thinking");
-  }
-  const ChatMessage user{.role = "user", .content = message};
-  return model.chat->Render({&user, 1}, o.thinking);
-}
-
-Prompt BuildPrompt(const Model& model, const Options& o) {
-  Prompt prompt;
-  if (o.prompt || !o.prompt_file.empty()) {
-    const std::string text = o.prompt ? *o.prompt : ReadInput(o.prompt_file);
-    prompt.text = o.raw ? text : RenderChat(model, o, text);
-    prompt.tokens = model.tokenizer.Encode(prompt.text);
-    if (prompt.tokens.empty()) {
-      FailUsage(o.prompt ? "--prompt" : "--prompt-file",
-                ": the prompt is empty; give at least one character");
-    }
-    return prompt;
-  }
-  if (o.needle.context > model.config.max_position_embeddings) {
-    FailUsage("--context ", o.needle.context, ": ", PathText(model.directory),
-              " has positions for ", model.config.max_position_embeddings,
-              " tokens; ask for fewer");
-  }
-  const RenderPrompt render = [&](const std::string& facts,
-                                  const std::string& question) {
-    if (o.raw) return facts + "\nQuestion: " + question + "\nAnswer:";
-    return RenderChat(model, o, facts + "\n" + question);
-  };
-  prompt.needle = BuildNeedlePrompt(o.needle, FactBook::LoadShipped(),
-                                    model.tokenizer, render);
-  prompt.text = prompt.needle->text;
-  prompt.tokens = prompt.needle->tokens;
-  return prompt;
-}
-
-/// Refuses what the model has no positions for; warns beyond what it learned.
-void CheckLength(const Model& model, const Options& o, const Prompt& prompt) {
-  const auto tokens = std::ssize(prompt.tokens);
-  const ModelConfig& c = model.config;
-  if (tokens + o.max_tokens > c.max_position_embeddings) {
-    FailUsage("the prompt has ", tokens, " tokens and --max-tokens is ",
-              o.max_tokens, ", but ", PathText(model.directory),
-              " has positions for ", c.max_position_embeddings,
-              ": together at most that many");
-  }
-  if (tokens > c.trained_context) {
-    std::cerr << "warning: the prompt has " << tokens
-              << " tokens, but the model was trained on at most "
-              << c.trained_context << ": expect wrong answers\n";
-  }
-}
-
-/// A line of progress on a terminal; nothing elsewhere.
-class ProgressLine {
- public:
-  ProgressLine() : enabled_(isatty(STDERR_FILENO) != 0) {}
-  ~ProgressLine() { Clear(); }
-  void Show(double done) {
-    const int percent = static_cast<int>(done * 100);
-    if (!enabled_ || percent == shown_) return;
-    shown_ = percent;
-    std::cerr << "\rprefill " << percent << " %" << std::flush;
-  }
-  void Clear() {
-    if (shown_ >= 0) std::cerr << "\r\x1b[K" << std::flush;
-    shown_ = -1;
-  }
-
- private:
-  bool enabled_;
-  int shown_ = -1;
-};
-
 /// The middle value (of two, the lower); nullopt if there is none.
 std::optional<double> Median(std::vector<double> values) {
   if (values.empty()) return std::nullopt;
@@ -299,19 +148,6 @@ std::optional<double> Median(std::vector<double> values) {
       values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-std::string Fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-std::string ModelName(const Model& model) {
-  const std::filesystem::path path =
-      std::filesystem::absolute(model.directory).lexically_normal();
-  return path.has_filename() ? path.filename().string()
-                             : path.parent_path().filename().string();
 }
 
 /// One run: what was asked, what came out.
@@ -339,29 +175,17 @@ struct Run {
   }
 };
 
-void Line(const std::string& label, const std::string& value) {
-  std::cout << label
-            << std::string(std::max<std::size_t>(
-                               1, 20 - std::min<std::size_t>(20, label.size())),
-                           ' ')
-            << value << '\n';
-}
-
 /// What is known before the answer: printed first, so that a student sees what
 /// the model is thinking about.
 void PrintQuestion(const Run& run) {
-  const ModelConfig& c = run.model.config;
-  Line("stage", run.stage);
-  Line("model",
-       StrCat(Printable(ModelName(run.model)), " (", c.family->model_type, ", ",
-              c.layers, " layers, ", c.heads, " query heads, ", c.kv_heads,
-              " KV heads, head_dim ", c.head_dim, ")"));
+  PrintLine("stage", run.stage);
+  PrintLine("model", ModelSummary(run.model));
   if (run.prompt.needle) {
-    const NeedleOptions& needle = run.options.needle;
-    Line("needle",
-         StrCat('"', ForTerminal(run.prompt.needle->needle), "\" at depth ",
-                needle.depth, ", seed ", needle.seed));
-    Line("question", ForTerminal(run.prompt.needle->question));
+    const NeedleOptions& needle = run.options.prompt.needle;
+    PrintLine("needle",
+              StrCat('"', ForTerminal(run.prompt.needle->needle),
+                     "\" at depth ", needle.depth, ", seed ", needle.seed));
+    PrintLine("question", ForTerminal(run.prompt.needle->question));
   }
 }
 
@@ -373,30 +197,33 @@ void PrintReport(const Run& run) {
   };
   std::cout << '\n';
   if (run.prompt.needle) {
-    Line("needle found", StrCat(run.Found() ? "YES" : "NO", " (looked for \"",
-                                ForTerminal(run.prompt.needle->expected), "\"",
-                                run.Found() && !run.Verbatim()
-                                    ? "; the sentence is not the needle's"
-                                    : "",
-                                ")"));
+    PrintLine("needle found",
+              StrCat(run.Found() ? "YES" : "NO", " (looked for \"",
+                     ForTerminal(run.prompt.needle->expected), "\"",
+                     run.Found() && !run.Verbatim()
+                         ? "; the sentence is not the needle's"
+                         : "",
+                     ")"));
   }
-  Line("prompt", StrCat(run.prompt.tokens.size(), " tokens"));
-  Line("generated", StrCat(g.tokens.size(), " tokens",
-                           g.stopped ? "" : ", stopped by --max-tokens"));
-  Line("prefill", Fixed(g.prefill_s, 2) + " s");
-  Line("decode, attention", per_token(g.attention_ms));
-  Line("decode, total", per_token(g.total_ms));
+  PrintLine("prompt", StrCat(run.prompt.tokens.size(), " tokens"));
+  PrintLine("generated", StrCat(g.tokens.size(), " tokens",
+                                g.stopped ? "" : ", stopped by --max-tokens"));
+  PrintLine("prefill", Fixed(g.prefill_s, 2) + " s");
+  PrintLine("decode, attention", per_token(g.attention_ms));
+  PrintLine("decode, total", per_token(g.total_ms));
   if (run.program.has_tile) {
-    Line("tile", StrCat(run.options.tile, " tokens"));
+    PrintLine("tile", StrCat(run.options.tile, " tokens"));
   }
-  Line("KV cache", StrCat(HumanBytes(run.kv_bytes), " (", run.KvName(), ")"));
-  Line("ISA, threads", StrCat(IsaName(run.isa), ", ", run.options.threads));
+  PrintLine("KV cache",
+            StrCat(HumanBytes(run.kv_bytes), " (", run.KvName(), ")"));
+  PrintLine("ISA, threads",
+            StrCat(IsaName(run.isa), ", ", run.options.threads));
 }
 
 void PrintJson(const Run& run) {
   using Json = nlohmann::ordered_json;
   const Generation& g = run.generation;
-  const NeedleOptions& needle = run.options.needle;
+  const NeedleOptions& needle = run.options.prompt.needle;
   const auto median = [](const std::vector<double>& ms) {
     const auto value = Median(ms);
     return value ? Json(*value) : Json();
@@ -447,7 +274,7 @@ std::map<std::string, std::string> DumpMetadata(const Run& run) {
       {"axes.weights", "layer,head,token"}};
   if (run.program.has_tile) metadata["tile"] = StrCat(run.options.tile);
   if (run.prompt.needle) {
-    const NeedleOptions& needle = run.options.needle;
+    const NeedleOptions& needle = run.options.prompt.needle;
     metadata["context"] = StrCat(needle.context);
     metadata["depth"] = StrCat(needle.depth);
     metadata["seed"] = StrCat(needle.seed);
@@ -490,13 +317,13 @@ int RunStage(const StageProgram& program, const Options& o) {
     if (!file.empty()) const OutputFile probe(file);
   }
 
-  const Model model = LoadModel(o.model);
-  const Prompt prompt = BuildPrompt(model, o);
+  const Model model = LoadModel(o.prompt.model);
+  const Prompt prompt = BuildPrompt(model, o.prompt);
   if (o.show_prompt) {
     std::cout << ForTerminal(prompt.text) << '\n';
     return kExitDone;
   }
-  CheckLength(model, o, prompt);
+  CheckLength(model, prompt, o.max_tokens);
   const TraceFilter trace_filter{
       .layer = TraceNumber("--trace-layer", o.trace_layer, model.config.layers,
                            "layers"),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -95,6 +96,38 @@ TEST(Exp, NeverFallsOnAllFloatsNearTheTop) {
     last = value;
   }
   EXPECT_EQ(last, 1.0f);
+}
+
+/// Against the C library, which is off by less than 1 ulp (2.3e-16 relative).
+TEST(ExpDouble, AgreesWithTheCLibrary) {
+  double worst = 0;
+  for (double x = -708; x <= 709; x += 0.0137) {
+    const double y = std::exp(x);
+    worst = std::max(worst, std::fabs(ExpDouble(x) - y) / y);
+  }
+  EXPECT_LE(worst, 1e-15 + 2.3e-16);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(ExpDouble(0), 1);
+  EXPECT_EQ(ExpDouble(-746), 0);
+  EXPECT_EQ(ExpDouble(-1e300), 0);
+  EXPECT_EQ(ExpDouble(-kInfinity), 0);
+  EXPECT_EQ(ExpDouble(710), kInfinity);
+  EXPECT_EQ(ExpDouble(kInfinity), kInfinity);
+  EXPECT_TRUE(std::isnan(ExpDouble(std::nan(""))));
+}
+
+TEST(LogDouble, AgreesWithTheCLibrary) {
+  double worst = 0;
+  for (double x = 1e-300; x < 1e300; x *= 1.0137) {
+    const double y = std::log(x);
+    worst = std::max(worst,
+                     std::fabs(LogDouble(x) - y) / std::max(1.0, std::fabs(y)));
+  }
+  for (double x = 0.5; x < 2; x += 0.000137) {
+    worst = std::max(worst, std::fabs(LogDouble(x) - std::log(x)));
+  }
+  EXPECT_LE(worst, 1e-15 + 2.3e-16);
+  EXPECT_EQ(LogDouble(1), 0);
 }
 
 TEST(SinCos, Edges) {

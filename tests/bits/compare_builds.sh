@@ -1,6 +1,7 @@
 #!/bin/sh
-# compare_builds.sh BUILD BUILD...: the dump of every stage, made by each of
-# these build folders, must be the same file byte for byte.
+# compare_builds.sh BUILD BUILD...: the dump of every stage and the measurements
+# of day09_accuracy, made by each of these build folders, must be the same file
+# byte for byte.
 set -eu
 
 if [ $# -lt 2 ]; then
@@ -11,14 +12,23 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 dump() {  # BUILD STAGE FILE
-  program=$1/bin/day09_$2
+  run "$1" "$2" --context 256 --max-tokens 8 --dump "$3"
+}
+
+run() {  # BUILD PROGRAM ARGUMENT...
+  build=$1
+  name=$2
+  shift 2
+  program=$build/bin/day09_$name
   # A build for another CPU runs in an emulator.
-  if [ -x "$1/emulated/day09_$2" ]; then program=$1/emulated/day09_$2; fi
+  if [ -x "$build/emulated/day09_$name" ]; then
+    program=$build/emulated/day09_$name
+  fi
   if ! [ -x "$program" ]; then
     echo "$program is not there: build it first" >&2
     exit 2
   fi
-  "$program" --context 256 --max-tokens 8 --dump "$3" >"$work/out"
+  "$program" "$@" >"$work/out"
 }
 
 first=$1
@@ -33,5 +43,17 @@ for stage in $stages; do
       exit 1
     fi
   done
+done
+
+accuracy() {  # BUILD FILE
+  run "$1" accuracy --context 256 --tokens 256 --draws 2 --csv "$2"
+}
+accuracy "$first" "$work/first.csv"
+for other in "$@"; do
+  accuracy "$other" "$work/other.csv"
+  if ! cmp "$work/first.csv" "$work/other.csv"; then
+    echo "the measurements of accuracy by $first and $other differ" >&2
+    exit 1
+  fi
 done
 echo "equal: the dumps of $(($# + 1)) builds, each stage"
