@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ostream>
 #include <span>
+#include <string_view>
 
 #include "common/attention/online_softmax.h"
 
@@ -32,6 +33,16 @@ struct TileEvent {
   float S = 0;
 };
 
+/// One block of the cache as a stage that selects saw it.
+struct BlockEvent {
+  float probe = 0;          ///< largest of the sampled dots, not scaled
+  int probe_rank = 0;       ///< 1 is the largest probe of all blocks
+  double importance = 0;    ///< sum over its tokens
+  int importance_rank = 0;  ///< 0 if no importance was recorded
+  bool taken = false;
+  std::string_view reason = {};  ///< why it was taken or dropped
+};
+
 /// Sees what a stage computes while it computes it. Every function does
 /// nothing unless overridden; spans are valid during the call only. Calls for
 /// different KV heads of one layer may come from several threads, so a program
@@ -51,6 +62,10 @@ class Observer {
 
   /// A tile went through the running softmax of one query.
   virtual void OnTile(const HeadId& /*id*/, const TileEvent& /*event*/) {}
+
+  /// A query chose among the blocks of the cache, [blocks] in ascending order.
+  virtual void OnSelection(const HeadId& /*id*/, int /*block_tokens*/,
+                           std::span<const BlockEvent> /*blocks*/) {}
 
   /// The attention output of all heads of a layer, [heads * head_dim].
   virtual void OnAttention(int /*layer*/, int /*position*/,

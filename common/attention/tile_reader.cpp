@@ -29,17 +29,17 @@ void TileReader::Add(const float* query) {
   }
 }
 
-void TileReader::Scores(int t, int count, int first,
-                        std::span<float* const> scores) {
-  const auto heads = static_cast<int>(scores.size());
+void TileReader::Dots(int t, int count, int first, std::span<float* const> dots,
+                      float scale) {
+  const auto heads = static_cast<int>(dots.size());
   if (kv_.format == KvFormat::kF32) {
-    for (int i = 0; i < heads; ++i) queries_[first + i].scores = scores[i];
+    for (int i = 0; i < heads; ++i) queries_[first + i].scores = dots[i];
     primitives_.dot_keys(&queries_[first], heads, kv_.Key(t), count, kv_.stride,
-                         scale_);
+                         scale);
   } else {
-    for (int i = 0; i < heads; ++i) queries_q8_[first + i].scores = scores[i];
+    for (int i = 0; i < heads; ++i) queries_q8_[first + i].scores = dots[i];
     primitives_.dot_keys_q8(&queries_q8_[first], heads, kv_.KeyCodes(t),
-                            kv_.key_scales + t, count, kv_.stride, scale_);
+                            kv_.key_scales + t, count, kv_.stride, scale);
   }
 }
 
