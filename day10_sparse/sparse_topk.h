@@ -65,6 +65,10 @@ class SparseTopK final : public AttentionStage {
     return "scores weights";
   }
 
+  bool uses_importance() const override {
+    return options_.importance != ImportanceUse::kOff;
+  }
+
   /// See AttentionStage::Attend.
   void Attend(const AttendInput& input, std::span<float> out,
               Observer* observer) override;

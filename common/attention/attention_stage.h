@@ -95,6 +95,10 @@ class AttentionStage {
   /// as a whole, separated by spaces: by design, not by omission.
   virtual std::string_view not_materialised() const { return ""; }
 
+  /// True if Attend is to be given the importance of the prompt's tokens: it is
+  /// then recorded during prefill.
+  virtual bool uses_importance() const { return false; }
+
   /// A new prompt: nothing of the last one may survive.
   virtual void BeginPrompt() {}
 

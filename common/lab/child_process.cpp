@@ -88,6 +88,9 @@ std::optional<ChildResult> Run(const std::vector<std::string>& command,
   result.exit_code = WaitFor(child, command[0]);
   result.out = ReadBack(out.get(), command[0]);
   result.err = ReadBack(err.get(), command[0]);
+  // 127 is how a shell says so, and where the C library learns of it too late
+  // (in an emulator) posix_spawn.
+  if (result.exit_code == 127 && result.out.empty()) return std::nullopt;
   return result;
 }
 

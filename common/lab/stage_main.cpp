@@ -34,6 +34,7 @@ struct Options {
   std::string isa;
   int prefill_chunk = 512;
   int tile = kTileTokens;
+  std::string kv;
   bool show_prompt = false;
   bool json = false;
   std::string dump;
@@ -71,6 +72,13 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
         ->capture_default_str()
         ->type_name("N");
   }
+  o.kv = program.kv == KvFormat::kF32 ? "f32" : "q8";
+  if (program.has_kv) {
+    app.add_option("--kv", o.kv, "How keys and values are stored: f32 or q8")
+        ->check(CLI::IsMember({"f32", "q8"}))
+        ->capture_default_str()
+        ->type_name("FORMAT");
+  }
   if (program.declare_options) program.declare_options(app);
   app.add_flag("--show-prompt", o.show_prompt,
                "Print the whole prompt as the model gets it, and stop");
@@ -80,11 +88,14 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
                  "(safetensors)")
       ->transform(NotEmpty())
       ->type_name("FILE");
-  if (!program.has_tile) return;
+  if (!program.has_tile && !program.sparse) return;
   CLI::Option* trace =
-      app.add_option("--trace", o.trace,
-                     "Write what the running softmax did with each tile (JSON; "
-                     "FILE.js: a script for a page)")
+      app.add_option(
+             "--trace", o.trace,
+             StrCat("Write what ",
+                    program.sparse ? "became of each block"
+                                   : "the running softmax did with each tile",
+                    " (JSON; FILE.js: a script for a page)"))
           ->transform(NotEmpty())
           ->type_name("FILE");
   const auto trace_option = [&](const char* name, std::string& value,
@@ -129,6 +140,10 @@ class Observers final : public Observer {
   void OnTile(const HeadId& id, const TileEvent& event) override {
     for (Observer* o : all_) o->OnTile(id, event);
   }
+  void OnSelection(const HeadId& id, int block_tokens,
+                   std::span<const BlockEvent> blocks) override {
+    for (Observer* o : all_) o->OnSelection(id, block_tokens, blocks);
+  }
   void OnAttention(int layer, int position,
                    std::span<const float> out) override {
     for (Observer* o : all_) o->OnAttention(layer, position, out);
@@ -163,9 +178,6 @@ struct Run {
   std::int64_t kv_bytes = 0;
   Isa isa = Isa::kScalar;
 
-  std::string KvName() const {
-    return program.kv == KvFormat::kF32 ? "f32" : "q8";
-  }
   bool Found() const {
     return prompt.needle && ContainsWord(output, prompt.needle->expected);
   }
@@ -214,8 +226,15 @@ void PrintReport(const Run& run) {
   if (run.program.has_tile) {
     PrintLine("tile", StrCat(run.options.tile, " tokens"));
   }
+  if (run.program.sparse) {
+    const auto sparse = run.program.sparse();
+    PrintLine("selection",
+              StrCat(sparse["k"], " blocks of ", sparse["block_size"],
+                     " tokens, ", sparse["n_probe"], " probed, importance ",
+                     sparse["importance"].get<std::string>()));
+  }
   PrintLine("KV cache",
-            StrCat(HumanBytes(run.kv_bytes), " (", run.KvName(), ")"));
+            StrCat(HumanBytes(run.kv_bytes), " (", run.options.kv, ")"));
   PrintLine("ISA, threads",
             StrCat(IsaName(run.isa), ", ", run.options.threads));
 }
@@ -252,11 +271,11 @@ void PrintJson(const Run& run) {
   json["decode"] = {{"attention_ms", median(g.attention_ms)},
                     {"select_ms", Json()},
                     {"total_ms", median(g.total_ms)}};
-  json["kv"] = {{"format", run.KvName()}, {"bytes", run.kv_bytes}};
+  json["kv"] = {{"format", run.options.kv}, {"bytes", run.kv_bytes}};
   json["tile"] = run.program.has_tile ? Json(run.options.tile) : Json();
   json["isa"] = IsaName(run.isa);
   json["threads"] = run.options.threads;
-  json["sparse"] = Json();
+  json["sparse"] = run.program.sparse ? run.program.sparse() : Json();
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
@@ -266,13 +285,14 @@ std::map<std::string, std::string> DumpMetadata(const Run& run) {
       {"format", "kvlab dump 1"},
       {"stage", run.stage},
       {"model", Printable(ModelName(run.model))},
-      {"kv", run.KvName()},
+      {"kv", run.options.kv},
       {"not_materialised", run.not_materialised},
       {"axes.attention", "step,layer,head,element"},
       {"axes.logits", "step,token id"},
       {"axes.scores", "layer,head,token"},
       {"axes.weights", "layer,head,token"}};
   if (run.program.has_tile) metadata["tile"] = StrCat(run.options.tile);
+  if (run.program.sparse) metadata["sparse"] = run.program.sparse().dump();
   if (run.prompt.needle) {
     const NeedleOptions& needle = run.options.prompt.needle;
     metadata["context"] = StrCat(needle.context);
@@ -285,11 +305,13 @@ std::map<std::string, std::string> DumpMetadata(const Run& run) {
 }
 
 nlohmann::ordered_json TraceSettings(const Run& run) {
+  using Json = nlohmann::ordered_json;
   const ModelConfig& c = run.model.config;
   return {{"stage", run.stage},
           {"model", ModelName(run.model)},
-          {"kv", run.KvName()},
-          {"tile", run.options.tile},
+          {"kv", run.options.kv},
+          {"tile", run.program.has_tile ? Json(run.options.tile) : Json()},
+          {"sparse", run.program.sparse ? run.program.sparse() : Json()},
           {"layers", c.layers},
           {"heads", c.heads},
           {"kv_heads", c.kv_heads},
@@ -340,7 +362,8 @@ int RunStage(const StageProgram& program, const Options& o) {
   ThreadPool pool(o.threads);
   const int capacity = static_cast<int>(prompt.tokens.size()) + o.max_tokens;
   Transformer transformer(model.config, model.weights, primitives, pool);
-  KvCache cache(transformer.CacheShape(program.kv, capacity), primitives);
+  const KvFormat format = o.kv == "q8" ? KvFormat::kQ8 : KvFormat::kF32;
+  KvCache cache(transformer.CacheShape(format, capacity), primitives);
   const std::unique_ptr<AttentionStage> stage =
       program.make_stage({.primitives = primitives, .tile = o.tile});
 
@@ -382,6 +405,7 @@ int RunStage(const StageProgram& program, const Options& o) {
                             {.max_tokens = o.max_tokens,
                              .stop_ids = o.ignore_eos ? no_stop : model.eos_ids,
                              .prefill_chunk = o.prefill_chunk,
+                             .record_importance = stage->uses_importance(),
                              .observer = observers.get(),
                              .progress =
                                  [&](double done) {

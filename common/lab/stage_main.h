@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "common/attention/attention_stage.h"
@@ -25,10 +26,15 @@ struct StageProgram {
   std::string name;         ///< "day09_three_pass"
   std::string description;  ///< for --help: one sentence
   KvFormat kv = KvFormat::kF32;
+  /// The stage can read both formats, and takes --kv; `kv` is the default.
+  bool has_kv = false;
   /// The stage goes through the cache tile by tile, and takes --tile.
   bool has_tile = false;
   std::function<std::unique_ptr<AttentionStage>(const StageSettings&)>
       make_stage;
+  /// For a stage that selects blocks: its settings, as --json shows them; it
+  /// takes --trace. Called after the options were read.
+  std::function<nlohmann::ordered_json()> sparse = {};
   /// Declares the options that only this stage has; may be empty.
   std::function<void(CLI::App&)> declare_options = {};
 };

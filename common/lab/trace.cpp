@@ -8,24 +8,51 @@
 
 namespace kvlab {
 
-void TraceRecorder::OnTile(const HeadId& id, const TileEvent& event) {
-  using Json = nlohmann::ordered_json;
+bool TraceRecorder::Keep(const HeadId& id) {
   const int step = id.position - prompt_tokens_;
   last_step_ = std::max(last_step_, step);
-  const auto keep = [](const std::optional<int>& wanted, int is) {
-    return !wanted || *wanted == is;
+  const auto is = [](const std::optional<int>& wanted, int number) {
+    return !wanted || *wanted == number;
   };
-  if (!keep(filter_.layer, id.layer) || !keep(filter_.head, id.head) ||
-      !keep(filter_.step, step)) {
-    return;
+  return is(filter_.layer, id.layer) && is(filter_.head, id.head) &&
+         is(filter_.step, step);
+}
+
+nlohmann::ordered_json TraceRecorder::NewCall(const HeadId& id) const {
+  return {{"layer", id.layer},
+          {"head", id.head},
+          {"step", id.position - prompt_tokens_},
+          {"position", id.position}};
+}
+
+void TraceRecorder::OnSelection(const HeadId& id, int block_tokens,
+                                std::span<const BlockEvent> blocks) {
+  using Json = nlohmann::ordered_json;
+  if (!Keep(id)) return;
+  Json call = NewCall(id);
+  call["block_tokens"] = block_tokens;
+  call["blocks"] = Json::array();
+  for (const BlockEvent& block : blocks) {
+    const bool known = block.importance_rank > 0;
+    call["blocks"].push_back(
+        {{"probe", block.probe},
+         {"probe_rank", block.probe_rank},
+         {"importance", known ? Json(block.importance) : Json()},
+         {"importance_rank", known ? Json(block.importance_rank) : Json()},
+         {"taken", block.taken},
+         {"reason", block.reason}});
   }
+  calls_.push_back(std::move(call));
+}
+
+void TraceRecorder::OnTile(const HeadId& id, const TileEvent& event) {
+  using Json = nlohmann::ordered_json;
+  if (!Keep(id)) return;
+  const int step = id.position - prompt_tokens_;
   const bool first = event.first_token == 0;
   if (first) {
-    calls_.push_back({{"layer", id.layer},
-                      {"head", id.head},
-                      {"step", step},
-                      {"position", id.position},
-                      {"tiles", Json::array()}});
+    calls_.push_back(NewCall(id));
+    calls_.back()["tiles"] = Json::array();
   }
   // The heads of a group take turns at each tile: find this one's call.
   const auto call =

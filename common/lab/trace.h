@@ -1,6 +1,7 @@
 /// \file
-/// Traces: what the running softmax of stages 2 and 3 did, tile by tile, as
-/// JSON for a page to play or a student to read.
+/// Traces: what the running softmax of stages 2 and 3 did, tile by tile, and
+/// what stage 4 chose, block by block, as JSON for a page to play or a student
+/// to read.
 ///
 ///     {"format": "kvlab trace 1", "stage": "online_softmax", ...settings,
 ///      "tokens": ["<|im_start|>", "user", ...],     text of each cached token
@@ -8,6 +9,15 @@
 ///                 "tiles": [{"first_token": 0, "scores": [...],
 ///                            "M_before": null, "M": 3.5, "S": 7.1,
 ///                            "factor": 1, "rescaled": false}, ...]}, ...]}
+///
+/// Of stage 4 a call has, in place of "tiles",
+///
+///     "block_tokens": 32,
+///     "blocks": [{"probe": 12.5, "probe_rank": 1, "importance": 40.1,
+///                 "importance_rank": 3, "taken": true, "reason": "probe"},
+///                ...]
+///
+/// with null for the importance where none was recorded.
 ///
 /// A call is one query: one decode step, layer and query head. The first tile
 /// has no M_before. Numbers are exact (a float printed as a double).
@@ -38,6 +48,8 @@ class TraceRecorder final : public Observer {
       : filter_(filter), prompt_tokens_(prompt_tokens) {}
 
   void OnTile(const HeadId& id, const TileEvent& event) override;
+  void OnSelection(const HeadId& id, int block_tokens,
+                   std::span<const BlockEvent> blocks) override;
 
   /// Writes the file, whole or not at all: JSON, or for a name that ends in
   /// .js a script that adds the same object to window.kvlabTraces (a page that
@@ -48,6 +60,11 @@ class TraceRecorder final : public Observer {
              const std::vector<std::string>& tokens) const;
 
  private:
+  /// The call is one that the filter asks for.
+  bool Keep(const HeadId& id);
+  /// What every call begins with.
+  nlohmann::ordered_json NewCall(const HeadId& id) const;
+
   TraceFilter filter_;
   int prompt_tokens_;
   int last_step_ = -1;  // of any call, kept or not

@@ -9,5 +9,7 @@ set(ENV{PKG_CONFIG_LIBDIR}
   "/usr/lib/${triple}/pkgconfig:/usr/share/pkgconfig")
 
 # max: a CPU with every extension, dotprod among them. The libraries are those
-# of Debian's arm64 packages, so no other root is needed.
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -cpu max)
+# of Debian's arm64 packages, so no other root is needed. The whole path: some
+# tests run a program without PATH.
+find_program(KVLAB_QEMU qemu-aarch64-static REQUIRED)
+set(CMAKE_CROSSCOMPILING_EMULATOR "${KVLAB_QEMU}" -cpu max)

@@ -11,7 +11,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-dump() {  # BUILD STAGE FILE
+dump() {  # BUILD PROGRAM FILE
   run "$1" "$2" --context 256 --max-tokens 8 --dump "$3"
 }
 
@@ -19,10 +19,10 @@ run() {  # BUILD PROGRAM ARGUMENT...
   build=$1
   name=$2
   shift 2
-  program=$build/bin/day09_$name
+  program=$build/bin/$name
   # A build for another CPU runs in an emulator.
-  if [ -x "$build/emulated/day09_$name" ]; then
-    program=$build/emulated/day09_$name
+  if [ -x "$build/emulated/$name" ]; then
+    program=$build/emulated/$name
   fi
   if ! [ -x "$program" ]; then
     echo "$program is not there: build it first" >&2
@@ -33,7 +33,8 @@ run() {  # BUILD PROGRAM ARGUMENT...
 
 first=$1
 shift
-stages='three_pass online_softmax q8_single_pass two_pass'
+stages='day09_three_pass day09_online_softmax day09_q8_single_pass day09_two_pass
+  day10_sparse_topk'
 for stage in $stages; do
   dump "$first" "$stage" "$work/first.safetensors"
   for other in "$@"; do
@@ -46,13 +47,13 @@ for stage in $stages; do
 done
 
 accuracy() {  # BUILD FILE
-  run "$1" accuracy --context 256 --tokens 256 --draws 2 --csv "$2"
+  run "$1" day09_accuracy --context 256 --tokens 256 --draws 2 --csv "$2"
 }
 accuracy "$first" "$work/first.csv"
 for other in "$@"; do
   accuracy "$other" "$work/other.csv"
   if ! cmp "$work/first.csv" "$work/other.csv"; then
-    echo "the measurements of accuracy by $first and $other differ" >&2
+    echo "the measurements of day09_accuracy by $first and $other differ" >&2
     exit 1
   fi
 done

@@ -93,8 +93,9 @@ case " $* " in
     echo '[1/2] Building CXX object a.o'
     echo '[2/2] Linking'
     mkdir -p "$2/bin"
-    for stage in three_pass online_softmax q8_single_pass two_pass; do
-      cat >"$2/bin/day09_$stage" <<'PROGRAM'
+    for stage in day09_three_pass day09_online_softmax day09_q8_single_pass \
+      day09_two_pass day10_sparse_topk; do
+      cat >"$2/bin/$stage" <<'PROGRAM'
 #!/bin/sh
 echo "model               program in $(pwd)"
 case $0 in
@@ -112,7 +113,7 @@ case $0 in
 esac
 exit "${PROGRAM_EXIT:-0}"
 PROGRAM
-      chmod +x "$2/bin/day09_$stage"
+      chmod +x "$2/bin/$stage"
     done
     ;;
 esac
@@ -307,12 +308,15 @@ code_is 7
 prints '<--rescan>'
 prints_not '<two_pass>'
 says 'day09_two_pass warns'
+lab run sparse_topk --sparse-k 4
+prints '<--sparse-k>'
+says 'day10_sparse_topk warns'
 
 test_name='run alone asks every stage'
 with ANSWER='ramen it is' -- run --depth 0.2
 code_is 0
 prints "program in $home/elsewhere"
-for stage in three_pass online_softmax q8_single_pass; do
+for stage in three_pass online_softmax q8_single_pass sparse_topk; do
   prints "$(printf '%-15s  YES     1.000 ms/token   2.0 MiB (f32)   ramen it is' "$stage")"
 done
 prints 'All answers are the same.'

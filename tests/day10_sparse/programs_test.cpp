@@ -1,0 +1,137 @@
+/// day10_sparse_topk as a program.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/loader/safetensors.h"
+#include "tests/loader/temp_dir.h"
+#include "tests/support/program.h"
+
+namespace kvlab {
+namespace {
+
+class Day10Programs : public testing::Test {
+ protected:
+  ProgramRun Sparse(const std::string& arguments) {
+    return RunCommand(StrCat(Quoted(KVLAB_SPARSE), " ", arguments),
+                      dir_.path());
+  }
+  nlohmann::json Json(const std::string& arguments) {
+    const ProgramRun run = Sparse("--json " + arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return nlohmann::json::parse(run.out, nullptr, false);
+  }
+  std::string File(const std::string& name) {
+    return Quoted((dir_ / name).string());
+  }
+  void ExpectUsageError(const std::string& arguments,
+                        const std::string& message) {
+    EXPECT_TRUE(
+        FailsWithOneLine(Sparse(arguments), 2, "day10_sparse_topk", message))
+        << arguments;
+  }
+  TempDir dir_;
+};
+
+/// The course's own file, byte for byte, on whatever machine this is.
+TEST_F(Day10Programs, AnswersTheNeedleQuestion) {
+  const auto json = Json("--dump " + File("default"));
+  EXPECT_EQ(json["stage"], "sparse_topk");
+  EXPECT_EQ(json["output"], "Zara's favorite food is ramen.");
+  EXPECT_EQ(json["kv"]["format"], "q8");
+  EXPECT_EQ(json["tile"], nullptr);
+  EXPECT_EQ(json["sparse"], nlohmann::json::parse(R"({"k": 32, "block_size": 32,
+                "n_probe": 8, "importance": "raw", "sparse_prefill": false,
+                "dense_below": 0})"));
+  const ProgramRun golden = RunCommand(
+      StrCat(Quoted(KVLAB_COMPARE), " --golden ", KVLAB_SOURCE_DIR,
+             "/tests/golden/day10_sparse_topk.sha256 ", File("default")),
+      dir_.path());
+  EXPECT_EQ(golden.exit_code, 0) << golden.out << golden.err;
+}
+
+/// All blocks: the same attention and logits as the exact stage of the format.
+TEST_F(Day10Programs, AllBlocksGiveTheDumpOfTheExactStage) {
+  const std::string options = " --context 300 --max-tokens 4 --dump ";
+  for (const auto& [kv, exact] :
+       {std::pair{"f32", KVLAB_THREE_PASS}, std::pair{"q8", KVLAB_TWO_PASS}}) {
+    ASSERT_EQ(
+        RunCommand(StrCat(Quoted(exact), options, File("exact")), dir_.path())
+            .exit_code,
+        0);
+    for (const char* all :
+         {"--sparse-k 10", "--sparse-k 1 --dense-below 1000",
+          "--sparse-k 99 --block-size 16 --importance off --sparse-prefill"}) {
+      ASSERT_EQ(
+          Sparse(StrCat("--kv ", kv, " ", all, options, File("all"))).exit_code,
+          0);
+      const ProgramRun compare = RunCommand(
+          StrCat(Quoted(KVLAB_COMPARE), " ", File("exact"), " ", File("all")),
+          dir_.path());
+      EXPECT_EQ(compare.exit_code, 0) << kv << " " << all << compare.out;
+    }
+    // And one block does not.
+    ASSERT_EQ(Sparse(StrCat("--kv ", kv, " --sparse-k 1", options, File("one")))
+                  .exit_code,
+              0);
+    EXPECT_EQ(RunCommand(StrCat(Quoted(KVLAB_COMPARE), " ", File("exact"), " ",
+                                File("one")),
+                         dir_.path())
+                  .exit_code,
+              1);
+  }
+}
+
+TEST_F(Day10Programs, ThreadsAndChunksChangeNothing) {
+  const std::string options =
+      " --context 600 --sparse-k 3 --sparse-prefill --max-tokens 5 --dump ";
+  ASSERT_EQ(Sparse("--threads 1" + options + File("a")).exit_code, 0);
+  for (const char* other :
+       {"--threads 3", "--prefill-chunk 7", "--threads 2 --prefill-chunk 1"}) {
+    ASSERT_EQ(Sparse(other + options + File("b")).exit_code, 0);
+    EXPECT_EQ(ReadFile(dir_ / "a"), ReadFile(dir_ / "b")) << other;
+  }
+}
+
+TEST_F(Day10Programs, TraceTellsWhatBecameOfEachBlock) {
+  ASSERT_EQ(Sparse("--context 512 --sparse-k 4 --trace " + File("trace.json") +
+                   " --trace-layer all --trace-head all")
+                .exit_code,
+            0);
+  const auto trace = nlohmann::json::parse(ReadFile(dir_ / "trace.json"));
+  EXPECT_EQ(trace["stage"], "sparse_topk");
+  EXPECT_EQ(trace["sparse"]["k"], 4);
+  ASSERT_EQ(trace["calls"].size(), 3u * 4);
+  for (const auto& call : trace["calls"]) {
+    ASSERT_EQ(call["block_tokens"], 32);
+    ASSERT_EQ(call["blocks"].size(), 17u);  // of 513 tokens
+    int taken = 0, reserved = 0;
+    for (const auto& block : call["blocks"]) {
+      taken += block["taken"].get<bool>();
+      reserved += block["reason"] == "importance";
+    }
+    EXPECT_EQ(taken, 4);
+    EXPECT_EQ(reserved, 2);
+    EXPECT_TRUE(call["blocks"][16]["taken"].get<bool>());
+  }
+  ASSERT_EQ(Sparse("--context 512 --importance off --trace " + File("off.json"))
+                .exit_code,
+            0);
+  const auto off = nlohmann::json::parse(ReadFile(dir_ / "off.json"));
+  EXPECT_EQ(off["calls"][0]["blocks"][0]["importance"], nullptr);
+}
+
+TEST_F(Day10Programs, WrongOptions) {
+  ExpectUsageError("--sparse-k 0", "--sparse-k");
+  ExpectUsageError("--sparse-k", "--sparse-k");
+  ExpectUsageError("--block-size 33", "--block-size");
+  ExpectUsageError("--n-probe -1", "--n-probe");
+  ExpectUsageError("--importance some", "--importance");
+  ExpectUsageError("--kv f16", "--kv");
+  ExpectUsageError("--tile 1", "--tile");
+  ExpectUsageError("--rescan", "--rescan");
+}
+
+}  // namespace
+}  // namespace kvlab
