@@ -42,17 +42,17 @@ void OnlineSoftmaxStage::Attend(const AttendInput& input, std::span<float> out,
   }
 
   for (int t = 0; t < n; t += tile_) {
-    const int count = std::min(tile_, n - t);
+    const int tokens = std::min(tile_, n - t);
     // The scores of this tile alone.
     // [score]
-    primitives_.dot_keys(scores.data(), input.group, kv.Key(t), count,
+    primitives_.dot_keys(scores.data(), input.group, kv.Key(t), tokens,
                          kv.stride, scale);
     // [score]
 
     // The running softmax: M and S take the tile in, a larger score rescales
     // what was summed before, and the scores become weights.
     for (Head& head : heads) {
-      const std::span<float> tile(head.tile.data(), count);
+      const std::span<float> tile(head.tile.data(), tokens);
       TileWatch watch(observer, head.id, t, tile);
       const OnlineStep step = head.softmax.Weigh(primitives_, tile);
       watch.Show(step, head.softmax);
@@ -60,7 +60,7 @@ void OnlineSoftmaxStage::Attend(const AttendInput& input, std::span<float> out,
 
     // The values of the same tile.
     // [weighted_values]
-    primitives_.accumulate_values(sums.data(), input.group, kv.Value(t), count,
+    primitives_.accumulate_values(sums.data(), input.group, kv.Value(t), tokens,
                                   kv.stride);
     // [weighted_values]
   }

@@ -3,7 +3,7 @@
 ///
 ///     for each tile of T cached tokens:
 ///       score[t] = (q . K[t]) / sqrt(d)
-///       m = max of the tile's scores
+///       m = max of the tile's scores; in the first tile M = m, S = 0, acc = 0
 ///       if m > M:  c = exp(M - m);  S *= c;  acc *= c;  M = m    (rescale)
 ///       w[t] = exp(score[t] - M);  S += sum of w;  acc += sum of w[t] V[t]
 ///     out = acc / S
@@ -19,7 +19,7 @@
 ///
 /// T is 32: a rescale and a sum for every 32 tokens, which vectors like. T = 1
 /// is the article's loop, token by token, through the same code; its sums are
-/// rounded in another order, so the two differ in the last bits.
+/// rounded in another order, so the two differ by about 1e-6.
 ///
 /// Unlike stage 1 it needs no place for scores, and K and V may arrive while it
 /// runs. The bytes read are the same: stage 3 makes those fewer.

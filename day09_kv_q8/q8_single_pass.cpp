@@ -47,17 +47,17 @@ void Q8SinglePass::Attend(const AttendInput& input, std::span<float> out,
   }
 
   for (int t = 0; t < n; t += tile_) {
-    const int count = std::min(tile_, n - t);
+    const int tokens = std::min(tile_, n - t);
     // Integer dots over groups of 32 codes, put back to size by the scales of q
     // and of each key.
     // [score]
     primitives_.dot_keys_q8(scores.data(), input.group, kv.KeyCodes(t),
-                            kv.key_scales + t, count, kv.stride, scale);
+                            kv.key_scales + t, tokens, kv.stride, scale);
     // [score]
 
     // The recurrence of stage 2, unchanged: it never sees K or V.
     for (Head& head : heads) {
-      const std::span<float> tile(head.tile.data(), count);
+      const std::span<float> tile(head.tile.data(), tokens);
       TileWatch watch(observer, head.id, t, tile);
       const OnlineStep step = head.softmax.Weigh(primitives_, tile);
       watch.Show(step, head.softmax);
@@ -68,7 +68,7 @@ void Q8SinglePass::Attend(const AttendInput& input, std::span<float> out,
     // floats.
     // [weighted_values]
     primitives_.accumulate_values_q8(sums.data(), input.group, kv.ValueCodes(t),
-                                     kv.value_scales + t, count, kv.stride);
+                                     kv.value_scales + t, tokens, kv.stride);
     // [weighted_values]
   }
 

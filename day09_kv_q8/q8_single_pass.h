@@ -2,10 +2,10 @@
 /// Stage 3 (lesson 9-2): q8 keys and values in a single pass.
 ///
 ///     q8(x): s = max|x| / 127, code = x / s to the nearest, within +-127
-///     quantise q once, in groups of 32: codes and one scale qs[g] a group
+///     quantise q once, in groups of 32: codes and one scale qs[j] a group
 ///     for each tile of T cached tokens:
-///       dot[g]   = integer dot of group g of q with group g of K[t], exact
-///       score[t] = (sum over g of dot[g] qs[g]) * s_K[t] / sqrt(d)
+///       dot[j]   = integer dot of group j of q with group j of K[t], exact
+///       score[t] = (sum over j of dot[j] qs[j]) * s_K[t] / sqrt(d)
 ///       the running softmax of stage 2: M, S, rescale, weights w[t]
 ///       acc += sum of (w[t] s_V[t]) * codes of V[t]
 ///     out = acc / S
@@ -19,9 +19,10 @@
 /// | read per token      | 2 * (d + 4) bytes for each of the n cached      |
 /// |                     | tokens and each KV head: 264 at d = 128         |
 ///
-/// Decode attention waits for memory, so a quarter of the bytes is most of the
-/// gain. It differs from stage 2 in its numbers, by the rounding of q, K and V
-/// to 8 bits (lesson 9-3 measures it), and not in its recurrence.
+/// Attention over f32 rows waits for memory; a quarter of the bytes is what is
+/// gained, as far as the arithmetic keeps up. It differs from stage 2 in its
+/// numbers, by the rounding of q, K and V to 8 bits (lesson 9-3 measures it),
+/// and not in its recurrence.
 ///
 /// Source: flash_attn_single_q_q8_neon of the article, lesson 9-2.
 #pragma once

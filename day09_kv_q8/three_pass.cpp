@@ -1,6 +1,5 @@
 #include "day09_kv_q8/three_pass.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "common/base/error.h"
@@ -39,18 +38,18 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
   // Pass 1: the scores. Nothing can be weighted before the largest is known, so
   // all n of them are stored, for each head.
   // [scores]
-  std::vector<TileScores> scores(heads.size());
+  std::vector<TileScores> tile(heads.size());  // where each head's scores go
   for (int t = 0; t < n; t += kTileTokens) {
     for (std::size_t g = 0; g < heads.size(); ++g) {
-      scores[g] = {heads[g].q, &heads[g].scores[t]};
+      tile[g] = {heads[g].q, &heads[g].scores[t]};
     }
-    primitives_.dot_keys(scores.data(), input.group, kv.Key(t),
-                         kv.TileTokens(t), kv.stride, scale);
+    primitives_.dot_keys(tile.data(), input.group, kv.Key(t), kv.TileTokens(t),
+                         kv.stride, scale);
   }
   // [scores]
 
-  // Pass 2: softmax. Subtracting the maximum M changes no weight (it divides
-  // out) but keeps exp from overflowing: its argument is never positive. The
+  // Pass 2: softmax. Subtracting the maximum M divides out of the result, and
+  // keeps exp from overflowing: its argument is never positive. The
   // weights p take the place of the scores; their total is divided out last.
   // [softmax]
   for (Head& head : heads) {

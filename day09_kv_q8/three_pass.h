@@ -2,15 +2,16 @@
 /// Stage 1 (lesson 8-1): attention for one query in three passes.
 ///
 ///     score[t] = (q . K[t]) / sqrt(d)                    pass 1: scores
-///     p[t] = exp(score[t] - max score),  l = sum of p    pass 2: softmax
-///     out = (sum over t of p[t] V[t]) / l                pass 3: weighted V
+///     M = max score,  p[t] = exp(score[t] - M),  l = sum of p   pass 2:
+///     softmax out = (sum over t of p[t] V[t]) / l                       pass
+///     3: values
 ///
 /// | what                | shape, size                                     |
 /// |---------------------|-------------------------------------------------|
 /// | q                   | [d], one row per query head of the GQA group    |
 /// | K, V                | [n][d] f32, shared by the group                 |
-/// | materialised        | n scores per head: 4n bytes, written once, read |
-/// |                     | three times (maximum, exp, weighted sum)        |
+/// | materialised        | n scores per head, 4n bytes; the weights take   |
+/// |                     | their place                                     |
 /// | read per token      | K once, V once: 2 * 4 * d bytes for each of the |
 /// |                     | n cached tokens and each KV head                |
 ///

@@ -1,6 +1,5 @@
 #include "day09_kv_q8/two_pass.h"
 
-#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -48,11 +47,11 @@ void TwoPass::Attend(const AttendInput& input, std::span<float> out,
   // First pass, over K: the scores and the largest of them. Stored or not.
   // [maximum]
   for (int t = 0; t < n; t += kTileTokens) {
-    const int count = kv.TileTokens(t);
+    const int tokens = kv.TileTokens(t);
     go_to_tile(t);
-    reader.Scores(t, count, 0, tiles);
+    reader.Scores(t, tokens, 0, tiles);
     for (std::size_t g = 0; g < heads.size(); ++g) {
-      const float m = primitives_.max(tiles[g], count);
+      const float m = primitives_.max(tiles[g], tokens);
       // A NaN too: it is refused below.
       if (!(m <= heads[g].max)) heads[g].max = m;
     }
@@ -68,13 +67,13 @@ void TwoPass::Attend(const AttendInput& input, std::span<float> out,
   // the values.
   // [weights_and_values]
   for (int t = 0; t < n; t += kTileTokens) {
-    const int count = kv.TileTokens(t);
+    const int tokens = kv.TileTokens(t);
     go_to_tile(t);
-    if (rescan_) reader.Scores(t, count, 0, tiles);
+    if (rescan_) reader.Scores(t, tokens, 0, tiles);
     for (std::size_t g = 0; g < heads.size(); ++g) {
-      heads[g].total += primitives_.exp_and_sum(tiles[g], count, heads[g].max);
+      heads[g].total += primitives_.exp_and_sum(tiles[g], tokens, heads[g].max);
     }
-    reader.AddValues(t, count, sums);
+    reader.AddValues(t, tokens, sums);
   }
   // [weights_and_values]
 

@@ -15,7 +15,7 @@
 ///
 /// Both forms do the same arithmetic on the same numbers in the same order, so
 /// they agree to the bit; so does prefill on a q8 cache. They differ from
-/// `q8_single_pass` in the last bits only, by the order of rounding.
+/// `q8_single_pass` by the order of rounding only: about 1e-6.
 ///
 /// Storing the scores does not read K or V twice: its price is the score array,
 /// 4 n bytes for each query head, and that nothing comes out before all of K
@@ -26,7 +26,8 @@
 
 namespace kvlab {
 
-/// Three-pass attention over a q8 KV cache.
+/// Attention over a q8 KV cache in two passes: over K for the scores and their
+/// maximum, then for weights and values together.
 class TwoPass final : public AttentionStage {
  public:
   /// `rescan`: compute the scores twice instead of storing them.

@@ -5,7 +5,7 @@
 /// head); a primitive does it with the vectors of this CPU. All implementations
 /// of one primitive return the same bits: reductions run over 16 lanes in one
 /// defined order whatever the width of a register (see kernels.h), everything
-/// else is elementwise fma.
+/// else is done element by element, a multiply-add always as one fma.
 #pragma once
 
 #include <cstdint>
@@ -102,8 +102,8 @@ struct Primitives {
                                const float* value_scales, int tokens,
                                int stride);
 
-  /// Largest of x[0..n), n >= 1. NaN comes out only if x holds one, and is
-  /// found later by its weight (which of several, or a number, is not defined).
+  /// Largest of x[0..n), n >= 1. If x holds a NaN, a NaN or a number may come
+  /// out; exp_and_sum then gives a total that is refused.
   float (*max)(const float* x, int n);
 
   /// x[t] = exp(x[t] - max) for t < n <= 32, and the sum of the results in the
