@@ -323,7 +323,8 @@ std::string AccuracyPlotScript(const AccuracyReport& report,
     data += StrCat(line, ' ', percent(ScaleForm::kPerRow, Arm::kAll), ' ',
                    percent(ScaleForm::kPer32, Arm::kAll), ' ',
                    percent(ScaleForm::kPerRow, Arm::kKeys), ' ',
-                   percent(ScaleForm::kPerRow, Arm::kValues), '\n');
+                   percent(ScaleForm::kPerRow, Arm::kValues), ' ',
+                   percent(ScaleForm::kPerRow, Arm::kQuery), '\n');
     if (row.errors->At(ScaleForm::kPerRow, Arm::kAll).output().max_abs() == 0) {
       exact += StrCat(line, '\n');
     }
@@ -332,7 +333,7 @@ std::string AccuracyPlotScript(const AccuracyReport& report,
   std::ranges::for_each(InputsOf(report), add);
   ++line;
   std::ranges::for_each(LayersOf(report), add);
-  const int height = std::min(150 + 26 * line, 1800);
+  const int height = std::min(160 + 30 * line, 1800);
   return StrCat(
       SvgPlotHead(760, static_cast<std::uint64_t>(height)), "set title ",
       PlotQuoted("What q8 costs: relative L2 error of the attention output"),
@@ -345,19 +346,22 @@ set logscale x
 set format x "%g %%"
 set xtics (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) scale 0
 set grid xtics lt 1 lw 1 lc rgb "#d0d5dd"
-set bmargin 5
+set bmargin 5.5
 set key at graph 0.5, screen 0.03 center bottom horizontal samplen 1 \
   width 2 textcolor rgb "#344054"
+low(y) = y + 0.3
 plot $data using 3:1:($2-$3):(0) with vectors nohead lw 3 lc rgb "#98a2b3" \
      notitle, \
-  $data using 4:1 with points pt 2 ps 0.9 lw 2 lc rgb "#CC79A7" \
-     title "K only", \
-  $data using 5:1 with points pt 1 ps 1 lw 2 lc rgb "#009E73" \
-     title "V only", \
   $data using 3:1 with points pt 7 ps 1 lc rgb "#0072B2" \
      title "all, scales per 32", \
   $data using 2:1 with points pt 7 ps 1 lc rgb "#D55E00" \
      title "all, scales per row", \
+  $data using 4:(low($1)) with points pt 2 ps 0.6 lw 2 lc rgb "#9c3f73" \
+     title "K only", \
+  $data using 5:(low($1)) with points pt 1 ps 0.7 lw 2 lc rgb "#009E73" \
+     title "V only", \
+  $data using 6:(low($1)) with points pt 4 ps 0.5 lw 2 lc rgb "#667085" \
+     title "q only", \
   $data using 2:1:(sprintf("%.3g %%", $2)) with labels left offset 1,0 \
      font ",10" textcolor rgb "#344054" notitle)gp",
       // gnuplot refuses to plot no data.
