@@ -327,6 +327,9 @@ bool Draw(const Options& o, const Model& model, const AccuracyReport& report) {
 int Run(const Options& o) {
   const InterruptGuard interrupt_guard;
   const Isa isa = o.isa.empty() ? BestIsa() : ParseIsa(o.isa);
+  RequireDistinctFiles(
+      {{"--csv", o.csv}, {"--svg", o.svg}, {"--svg-heads", o.svg_heads}},
+      {{"--prompt-file", o.prompt.file}});
   for (const std::string& file : {o.csv, o.svg, o.svg_heads}) {
     if (!file.empty()) const OutputFile probe(file);
   }

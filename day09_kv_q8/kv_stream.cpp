@@ -85,6 +85,10 @@ KvStreamHeader ReadHeader(Reader& reader) {
   header.queries.resize(static_cast<std::size_t>(header.group) *
                         header.head_dim);
   reader.Fill(std::span(header.queries), "its queries");
+  for (const float x : header.queries) {
+    if (std::isfinite(x)) continue;
+    Fail("KV stream: its queries hold ", x, "; the stream is damaged");
+  }
   return header;
 }
 
@@ -130,8 +134,9 @@ class Block {
       if (view_.format == KvFormat::kQ8) {
         const std::span<float> scales(&scales_[p * kTileTokens], count);
         reader.Fill(scales, "a block");
-        for (const float s : scales)
-          Require(std::isfinite(s) && s >= 0, reader);
+        // A scale is max|x| / 127 of finite numbers.
+        constexpr float kMost = std::numeric_limits<float>::max() / 127.0f;
+        for (const float s : scales) Require(s >= 0 && s <= kMost, reader);
       }
     }
   }
@@ -151,8 +156,8 @@ class Block {
   static void Require(bool good, const Reader& reader) {
     if (good) return;
     Fail("KV stream: the block after ", reader.tokens,
-         " tokens holds a number that no cache has (not finite, or the code "
-         "-128); the stream is damaged");
+         " tokens holds a number that no cache has (not finite, the code -128, "
+         "or a scale beyond those of floats); the stream is damaged");
   }
 
   int stride_;
@@ -229,7 +234,6 @@ KvStreamResult AttendToStream(const Primitives& primitives,
     heads.push_back({std::vector<float>(stride), OnlineSoftmax(stride)});
     std::copy_n(&header.queries[static_cast<std::size_t>(g) * d], d,
                 heads[g].query.begin());
-    RequireFiniteQuery(heads[g].query.data(), d, {.head = g});
   }
   TileReader tiles(primitives, block.view());
   std::vector<float*> scores;
@@ -268,12 +272,14 @@ KvStreamResult AttendToStream(const Primitives& primitives,
          result.tokens, " arrived");
   }
   for (const Head& head : heads) {
-    const auto g = static_cast<int>(&head - heads.data());
-    RequireUsableTotal(head.softmax.S, {.head = g});
     for (int i = 0; i < d; ++i) {
       result.out.push_back(head.softmax.acc[i] / head.softmax.S);
+      if (std::isfinite(result.out.back())) continue;
+      Fail("KV stream: the output is ", result.out.back(),
+           ": its numbers overflow float32; the stream is damaged");
     }
   }
+
   return result;
 }
 

@@ -14,7 +14,8 @@
 /// | 8          | n, tokens to come; all bits set if that is not known        |
 /// | 4 d each   | the queries, f32                                            |
 /// | then blocks of up to 32 tokens, only the last shorter:                   |
-/// | 4          | tokens of the block; 0 ends the stream                      |
+/// | 4          | tokens of the block; 0 ends the stream, what follows is not |
+/// |            | read                                                        |
 /// | rows       | f32: K [tokens][d], V [tokens][d]                           |
 /// |            | q8: K codes, K scales [tokens] f32, V codes, V scales       |
 ///

@@ -45,8 +45,7 @@ void OnlineSoftmaxStage::Attend(const AttendInput& input, std::span<float> out,
     const int tokens = std::min(tile_, n - t);
     // The scores of this tile alone.
     // [score]
-    primitives_.dot_keys(scores.data(), input.group, kv.Key(t), tokens,
-                         kv.stride, scale);
+    primitives_.dot_keys(scores.data(), input.group, kv.Keys(t, tokens), scale);
     // [score]
 
     // The running softmax: M and S take the tile in, a larger score rescales
@@ -60,8 +59,8 @@ void OnlineSoftmaxStage::Attend(const AttendInput& input, std::span<float> out,
 
     // The values of the same tile.
     // [weighted_values]
-    primitives_.accumulate_values(sums.data(), input.group, kv.Value(t), tokens,
-                                  kv.stride);
+    primitives_.accumulate_values(sums.data(), input.group,
+                                  kv.Values(t, tokens));
     // [weighted_values]
   }
 

@@ -51,8 +51,8 @@ void Q8SinglePass::Attend(const AttendInput& input, std::span<float> out,
     // Integer dots over groups of 32 codes, put back to size by the scales of q
     // and of each key.
     // [score]
-    primitives_.dot_keys_q8(scores.data(), input.group, kv.KeyCodes(t),
-                            kv.key_scales + t, tokens, kv.stride, scale);
+    primitives_.dot_keys_q8(scores.data(), input.group, kv.KeysQ8(t, tokens),
+                            scale);
     // [score]
 
     // The recurrence of stage 2, unchanged: it never sees K or V.
@@ -67,8 +67,8 @@ void Q8SinglePass::Attend(const AttendInput& input, std::span<float> out,
     // once for all heads, and added in one fma each; no row is ever written as
     // floats.
     // [weighted_values]
-    primitives_.accumulate_values_q8(sums.data(), input.group, kv.ValueCodes(t),
-                                     kv.value_scales + t, tokens, kv.stride);
+    primitives_.accumulate_values_q8(sums.data(), input.group,
+                                     kv.ValuesQ8(t, tokens));
     // [weighted_values]
   }
 

@@ -90,7 +90,8 @@ void DeclareOptions(CLI::App& app, Options& o) {
                  "Write the attention output [query head, d] (safetensors)")
       ->transform(NotEmpty())
       ->type_name("FILE");
-  app.add_flag("--json", o.json, "Report as one JSON object");
+  app.add_flag("--json", o.json, "Report as one JSON object")
+      ->excludes(produce);
 }
 
 void WriteOutput(const Options& o, const std::vector<float>& out, int group) {

@@ -43,8 +43,8 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
     for (std::size_t g = 0; g < heads.size(); ++g) {
       tile[g] = {heads[g].q, &heads[g].scores[t]};
     }
-    primitives_.dot_keys(tile.data(), input.group, kv.Key(t), kv.TileTokens(t),
-                         kv.stride, scale);
+    primitives_.dot_keys(tile.data(), input.group, kv.Keys(t, kv.TileTokens(t)),
+                         scale);
   }
   // [scores]
 
@@ -74,8 +74,8 @@ void ThreePass::Attend(const AttendInput& input, std::span<float> out,
     for (std::size_t g = 0; g < heads.size(); ++g) {
       sums[g] = {&heads[g].scores[t], heads[g].acc.data()};
     }
-    primitives_.accumulate_values(sums.data(), input.group, kv.Value(t),
-                                  kv.TileTokens(t), kv.stride);
+    primitives_.accumulate_values(sums.data(), input.group,
+                                  kv.Values(t, kv.TileTokens(t)));
   }
   for (int g = 0; g < input.group; ++g) {
     for (int i = 0; i < d; ++i) {

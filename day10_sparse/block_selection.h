@@ -24,9 +24,6 @@
 
 namespace kvlab {
 
-/// Tokens of the largest block.
-inline constexpr int kMaxBlockTokens = 64;
-
 /// Why a block was taken or dropped.
 enum class BlockReason {
   kImportance,        ///< taken: reserved for it by its importance

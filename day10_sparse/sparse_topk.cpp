@@ -1,6 +1,8 @@
 #include "day10_sparse/sparse_topk.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "common/base/error.h"
 
@@ -27,23 +29,45 @@ int ForTiles(std::span<const int> blocks, int block_tokens, int tokens,
 
 }  // namespace
 
-std::vector<float> SparseTopK::Probes(TileReader& reader, int head,
-                                      const KvHeadView& kv) const {
+std::vector<std::vector<float>> SparseTopK::Probes(TileReader& reader,
+                                                   int heads,
+                                                   const KvHeadView& kv) const {
   // A few keys of each block: all of them would be exact attention. The largest
   // dot, not the first or the mean: a needle may stand in the middle of a block
   // of other things.
   // [probe]
-  const int blocks = BlockCount(kv.tokens, options_.block_tokens);
-  std::vector<float> probes(static_cast<std::size_t>(blocks));
-  float dots[kMaxBlockTokens];
-  for (int b = 0; b < blocks; ++b) {
-    const ProbeTokens tokens =
-        ProbesOf(b, kv.tokens, options_.block_tokens, options_.n_probe);
-    for (int i = 0; i < tokens.count(); ++i) {
-      float* const dot = &dots[i];
-      reader.Dots(tokens.first + i * tokens.step, 1, head, {&dot, 1}, 1.0f);
+  const int block_tokens = options_.block_tokens;
+  const int blocks = BlockCount(kv.tokens, block_tokens);
+  std::vector<std::vector<float>> probes(
+      static_cast<std::size_t>(heads),
+      std::vector<float>(static_cast<std::size_t>(blocks),
+                         -std::numeric_limits<float>::infinity()));
+  std::vector<float> dots(static_cast<std::size_t>(heads) * kTileTokens);
+  std::vector<float*> dots_of;
+  for (int g = 0; g < heads; ++g) dots_of.push_back(&dots[g * kTileTokens]);
+  const auto probe = [&](const ProbeTokens& tokens) {
+    for (int i = 0; i < tokens.count(); i += kTileTokens) {
+      const int count = std::min(kTileTokens, tokens.count() - i);
+      const int t = tokens.first + i * tokens.step;
+      reader.Dots(t, count, tokens.step, 0, dots_of, 1.0f);
+      for (int g = 0; g < heads; ++g) {
+        for (int j = 0; j < count; ++j) {
+          float& largest = probes[g][(t + j * tokens.step) / block_tokens];
+          const float dot = dots_of[g][j];
+          if (!std::isnan(largest) && !(dot <= largest)) largest = dot;
+        }
+      }
     }
-    probes[b] = primitives_.max(dots, tokens.count());
+  };
+  // Where the step divides the block, the samples of all whole blocks are
+  // evenly spaced: one run, which the primitives take 32 at a time.
+  const ProbeTokens first =
+      ProbesOf(0, kv.tokens, block_tokens, options_.n_probe);
+  const int whole = kv.tokens / block_tokens;
+  const bool even = whole > 0 && block_tokens % first.step == 0;
+  if (even) probe({0, whole * block_tokens, first.step});
+  for (int b = even ? whole : 0; b < blocks; ++b) {
+    probe(ProbesOf(b, kv.tokens, block_tokens, options_.n_probe));
   }
   // [probe]
   return probes;
@@ -123,16 +147,18 @@ void SparseTopK::Attend(const AttendInput& input, std::span<float> out,
       Importance(input.importance, kv.tokens);
   TileReader reader(primitives_, kv);
   for (int g = 0; g < input.group; ++g) {
-    const HeadId id{input.layer, input.first_head + g, input.position};
-    RequireFiniteQuery(input.Query(g), kv.head_dim, id);
+    RequireFiniteQuery(input.Query(g), kv.head_dim,
+                       {input.layer, input.first_head + g, input.position});
     reader.Add(input.Query(g));
-
-    const std::vector<float> probes = Probes(reader, g, kv);
-    const Selection selection = Choose(probes, importance, kv.tokens);
+  }
+  const auto probes = Probes(reader, input.group, kv);
+  for (int g = 0; g < input.group; ++g) {
+    const HeadId id{input.layer, input.first_head + g, input.position};
+    const Selection selection = Choose(probes[g], importance, kv.tokens);
     if (observer != nullptr) {
       observer->OnSelection(
           id, options_.block_tokens,
-          DescribeSelection({.probes = probes, .importance = importance},
+          DescribeSelection({.probes = probes[g], .importance = importance},
                             selection));
     }
     float total = 0;
@@ -151,10 +177,14 @@ void SparseTopK::Prefill(const PrefillInput& input, ImportanceSink* importance,
     const KvHeadView kv = input.kv.First(position + 1);
     TileReader reader(primitives_, kv);
     for (int g = 0; g < input.group; ++g) {
-      const HeadId id{input.layer, input.first_head + g, position};
-      RequireFiniteQuery(input.Query(i, g), kv.head_dim, id);
+      RequireFiniteQuery(input.Query(i, g), kv.head_dim,
+                         {input.layer, input.first_head + g, position});
       reader.Add(input.Query(i, g));
-      const Selection selection = Choose(Probes(reader, g, kv), {}, kv.tokens);
+    }
+    const auto probes = Probes(reader, input.group, kv);
+    for (int g = 0; g < input.group; ++g) {
+      const HeadId id{input.layer, input.first_head + g, position};
+      const Selection selection = Choose(probes[g], {}, kv.tokens);
       float total = 0;
       const std::vector<float> weights = AttendOver(
           reader, g, kv, id, selection.blocks,

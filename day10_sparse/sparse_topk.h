@@ -86,9 +86,9 @@ class SparseTopK final : public AttentionStage {
                                 const KvHeadView& kv, const HeadId& id,
                                 std::span<const int> blocks, float* out,
                                 float* total) const;
-  /// The largest sampled dot of each block.
-  std::vector<float> Probes(TileReader& reader, int head,
-                            const KvHeadView& kv) const;
+  /// The largest sampled dot of each block, [heads][blocks].
+  std::vector<std::vector<float>> Probes(TileReader& reader, int heads,
+                                         const KvHeadView& kv) const;
   /// Chooses among the blocks of kv.
   Selection Choose(std::span<const float> probes,
                    std::span<const double> importance, int tokens) const;

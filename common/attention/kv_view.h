@@ -35,6 +35,19 @@ struct KvHeadView {
   const float* key_scales = nullptr;         ///< kQ8: [tokens]
   const float* value_scales = nullptr;       ///< kQ8: [tokens]
 
+  /// Rows of tokens t, t + step, ..., `count` <= 32 of them, as the primitives
+  /// take them.
+  KvRows Keys(int t, int count, int step = 1) const {
+    return {Key(t), count, stride, step};
+  }
+  KvRows Values(int t, int count) const { return {Value(t), count, stride}; }
+  KvRowsQ8 KeysQ8(int t, int count, int step = 1) const {
+    return {KeyCodes(t), key_scales + t, count, stride, step};
+  }
+  KvRowsQ8 ValuesQ8(int t, int count) const {
+    return {ValueCodes(t), value_scales + t, count, stride};
+  }
+
   /// Row of token t.
   const float* Key(int t) const { return keys + Row(t); }
   const float* Value(int t) const { return values + Row(t); }

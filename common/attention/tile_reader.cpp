@@ -29,17 +29,17 @@ void TileReader::Add(const float* query) {
   }
 }
 
-void TileReader::Dots(int t, int count, int first, std::span<float* const> dots,
-                      float scale) {
+void TileReader::Dots(int t, int count, int step, int first,
+                      std::span<float* const> dots, float scale) {
   const auto heads = static_cast<int>(dots.size());
   if (kv_.format == KvFormat::kF32) {
     for (int i = 0; i < heads; ++i) queries_[first + i].scores = dots[i];
-    primitives_.dot_keys(&queries_[first], heads, kv_.Key(t), count, kv_.stride,
+    primitives_.dot_keys(&queries_[first], heads, kv_.Keys(t, count, step),
                          scale);
   } else {
     for (int i = 0; i < heads; ++i) queries_q8_[first + i].scores = dots[i];
-    primitives_.dot_keys_q8(&queries_q8_[first], heads, kv_.KeyCodes(t),
-                            kv_.key_scales + t, count, kv_.stride, scale);
+    primitives_.dot_keys_q8(&queries_q8_[first], heads,
+                            kv_.KeysQ8(t, count, step), scale);
   }
 }
 
@@ -47,11 +47,10 @@ void TileReader::AddValues(int t, int count,
                            std::span<const TileSum> heads) const {
   const auto some = static_cast<int>(heads.size());
   if (kv_.format == KvFormat::kF32) {
-    primitives_.accumulate_values(heads.data(), some, kv_.Value(t), count,
-                                  kv_.stride);
+    primitives_.accumulate_values(heads.data(), some, kv_.Values(t, count));
   } else {
-    primitives_.accumulate_values_q8(heads.data(), some, kv_.ValueCodes(t),
-                                     kv_.value_scales + t, count, kv_.stride);
+    primitives_.accumulate_values_q8(heads.data(), some,
+                                     kv_.ValuesQ8(t, count));
   }
 }
 

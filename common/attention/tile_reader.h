@@ -41,11 +41,11 @@ class TileReader {
   /// scores[i][j] = q . K[t + j] / sqrt(d) for j < count <= 32, q being query
   /// first + i.
   void Scores(int t, int count, int first, std::span<float* const> scores) {
-    Dots(t, count, first, scores, scale_);
+    Dots(t, count, 1, first, scores, scale_);
   }
 
-  /// The same times `scale` instead of 1 / sqrt(d).
-  void Dots(int t, int count, int first, std::span<float* const> dots,
+  /// The same for every step-th token from t on, times `scale`.
+  void Dots(int t, int count, int step, int first, std::span<float* const> dots,
             float scale);
 
   /// acc[j] = fma(weights[i], V[t + i][j], acc[j]), i < count ascending, for

@@ -187,6 +187,34 @@ CLI::Validator Share() {
       ""};
 }
 
+void RequireDistinctFiles(const std::vector<FileOption>& outputs,
+                          const std::vector<FileOption>& inputs) {
+  namespace fs = std::filesystem;
+  const auto same = [](const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+    std::error_code error;
+    // A device takes what both write.
+    if (fs::exists(a, error) && !fs::is_regular_file(a, error)) return false;
+    if (fs::equivalent(a, b, error)) return true;
+    // Files that are not there yet: by their whole names, links resolved.
+    const fs::path first = fs::weakly_canonical(a, error);
+    return !error && first == fs::weakly_canonical(b, error) && !error;
+  };
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = i + 1; j < outputs.size(); ++j) {
+      if (!same(outputs[i].file, outputs[j].file)) continue;
+      FailUsage(outputs[i].option, " and ", outputs[j].option, ": ",
+                PathText(outputs[i].file),
+                " is named by both; one would be lost");
+    }
+    for (const FileOption& input : inputs) {
+      if (!same(outputs[i].file, input.file)) continue;
+      FailUsage(outputs[i].option, ": ", PathText(outputs[i].file), " is what ",
+                input.option, " reads; it would be overwritten");
+    }
+  }
+}
+
 std::string ReadInput(const std::string& file, std::uint64_t max_bytes) {
   if (file == "-") return ReadAll(STDIN_FILENO, "standard input", max_bytes);
   const std::string name = PathText(file);

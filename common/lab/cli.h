@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/error.h"
 
@@ -56,6 +57,17 @@ std::string_view Version();
 
 /// The model that ships with the course, where --model or DIR is not given.
 std::filesystem::path LabModelDirectory();
+
+/// A file named by an option.
+struct FileOption {
+  const char* option;
+  std::string file;  ///< empty: not given
+};
+
+/// Throws a usage Error if two outputs, or an output and an input, are the same
+/// file: one of them would be lost.
+void RequireDistinctFiles(const std::vector<FileOption>& outputs,
+                          const std::vector<FileOption>& inputs = {});
 
 /// The text of a file that the user names; "-" is standard input, pipes and
 /// devices are read too. Throws Error if it cannot be read, is longer than

@@ -9,7 +9,14 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-extern "C" void NoteInterrupt(int /*signal*/) { interrupted = 1; }
+/// The second time at once: the work may be far from its next safe place.
+extern "C" void NoteInterrupt(int number) {
+  if (interrupted != 0) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
+  interrupted = 1;
+}
 
 }  // namespace
 

@@ -6,7 +6,8 @@ namespace kvlab {
 
 /// While it lives, SIGINT and SIGTERM only leave a note; CheckInterrupted acts
 /// on it. So files are never left half-written and destructors run. A system
-/// call that waits (for input, for a pipe's other end) ends with EINTR.
+/// call that waits (for input, for a pipe's other end) ends with EINTR. A
+/// second signal ends the program at once.
 class InterruptGuard {
  public:
   InterruptGuard();

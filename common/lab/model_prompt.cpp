@@ -6,9 +6,21 @@
 
 #include "common/base/error.h"
 #include "common/loader/json.h"
+#include "common/loader/unicode.h"
 
 namespace kvlab {
 namespace {
+
+/// Refuses text that is no UTF-8, by the name that the user knows it by.
+void RequireUtf8(const std::string& text, const std::string& name,
+                 ExitCode code = kExitUsage) {
+  if (const auto broken = FindInvalidUtf8(text)) {
+    throw Error(
+        StrCat(name, ": expected UTF-8, found a broken character at byte ",
+               *broken, " (", Printable(text.substr(*broken, 1)), ")"),
+        code);
+  }
+}
 
 /// The user's message in the model's chat form.
 std::string RenderChat(const Model& model, const PromptOptions& o,
@@ -91,6 +103,13 @@ Prompt BuildPrompt(const Model& model, const PromptOptions& o) {
   Prompt prompt;
   if (o.text || !o.file.empty()) {
     const std::string text = o.text ? *o.text : ReadInput(o.file);
+    if (o.text) {
+      RequireUtf8(text, "--prompt");
+    } else {
+      RequireUtf8(text, o.file == "-" ? "standard input" : PathText(o.file),
+                  kExitFailed);
+    }
+
     prompt.text = o.raw ? text : RenderChat(model, o, text);
     prompt.tokens = model.tokenizer.Encode(prompt.text);
     if (prompt.tokens.empty()) {
@@ -104,6 +123,9 @@ Prompt BuildPrompt(const Model& model, const PromptOptions& o) {
               " has positions for ", model.config.max_position_embeddings,
               " tokens; ask for fewer");
   }
+  RequireUtf8(o.needle.needle, "--needle");
+  RequireUtf8(o.needle.question, "--question");
+  for (const std::string& fact : o.needle.facts) RequireUtf8(fact, "--fact");
   const RenderPrompt render = [&](const std::string& facts,
                                   const std::string& question) {
     if (o.raw) return facts + "\nQuestion: " + question + "\nAnswer:";

@@ -69,6 +69,7 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
     app.add_option("--tile", o.tile,
                    "Cached tokens at a time: 32, or 1 for the article's loop")
         ->check(CLI::IsMember({1, kTileTokens}))
+        ->transform(WholeNumber(1, kTileTokens))
         ->capture_default_str()
         ->type_name("N");
   }
@@ -80,13 +81,15 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
         ->type_name("FORMAT");
   }
   if (program.declare_options) program.declare_options(app);
-  app.add_flag("--show-prompt", o.show_prompt,
-               "Print the whole prompt as the model gets it, and stop");
-  app.add_flag("--json", o.json, "Report as one JSON object");
+  CLI::Option* show =
+      app.add_flag("--show-prompt", o.show_prompt,
+                   "Print the whole prompt as the model gets it, and stop");
+  app.add_flag("--json", o.json, "Report as one JSON object")->excludes(show);
   app.add_option("--dump", o.dump,
                  "Write attention outputs, scores, logits and tokens "
                  "(safetensors)")
       ->transform(NotEmpty())
+      ->excludes(show)
       ->type_name("FILE");
   if (!program.has_tile && !program.sparse) return;
   CLI::Option* trace =
@@ -97,6 +100,7 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
                                    : "the running softmax did with each tile",
                     " (JSON; FILE.js: a script for a page)"))
           ->transform(NotEmpty())
+          ->excludes(show)
           ->type_name("FILE");
   const auto trace_option = [&](const char* name, std::string& value,
                                 const char* what) {
@@ -335,6 +339,8 @@ int RunStage(const StageProgram& program, const Options& o) {
   const InterruptGuard interrupt_guard;
   // What can be refused at once is, before any work.
   const Isa isa = o.isa.empty() ? BestIsa() : ParseIsa(o.isa);
+  RequireDistinctFiles({{"--dump", o.dump}, {"--trace", o.trace}},
+                       {{"--prompt-file", o.prompt.file}});
   for (const std::string& file : {o.dump, o.trace}) {
     if (!file.empty()) const OutputFile probe(file);
   }

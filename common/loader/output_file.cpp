@@ -1,6 +1,7 @@
 #include "common/loader/output_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,11 @@ OutputFile::OutputFile(const fs::path& path) : path_(path), target_(path) {
     if (::access(path.c_str(), W_OK) != 0) FailErrno("cannot be written");
     return;
   }
+  // A rename would replace even a file that may not be written.
+  const bool replaces = fs::exists(status);
+  if (replaces && ::access(path.c_str(), W_OK) != 0) {
+    FailErrno("cannot be written");
+  }
   if (fs::is_symlink(fs::symlink_status(path, error))) {
     target_ = fs::canonical(path, error);
     if (error) {
@@ -41,6 +47,8 @@ OutputFile::OutputFile(const fs::path& path) : path_(path), target_(path) {
     if (fd_ < 0 && errno != EEXIST) break;
   }
   if (fd_ < 0) FailErrno("cannot be written");
+  // Who may read the old file may read the new one, and nobody else.
+  if (replaces) ::fchmod(fd_, static_cast<mode_t>(status.permissions()));
 }
 
 void OutputFile::OpenDevice() {

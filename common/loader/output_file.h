@@ -22,8 +22,9 @@ class OutputFile {
  public:
   /// Creates the temporary file, so that a path that cannot be written fails
   /// before the work and not after it. A link is followed: the file it names is
-  /// replaced, the link stays. Throws Error naming `path`, also if it is a link
-  /// that leads nowhere.
+  /// replaced, the link stays. A file that exists keeps its permissions, and
+  /// must be writable. Throws Error naming `path`, also if it is a link that
+  /// leads nowhere.
   explicit OutputFile(const std::filesystem::path& path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;

@@ -15,7 +15,7 @@
 ///     V::Exp(x)                                the steps of Exp(float)
 ///     v.Sum()                                  lanes i and i+8, then +4, +2,
 ///                                              +1
-///     V::DotRows<groups>(q, rows, count, stride, sums)
+///     V::DotRows<groups>(q, rows, count, spacing, sums)
 ///         lane r of sums[j]: group j of q times group j of row r, the exact
 ///         integer as f32. Of lanes beyond `count`, up to the next multiple of
 ///         4 may read row count - 1 again, the rest are 0.
@@ -88,47 +88,46 @@ struct Kernels {
 
   /// A small matrix product: blocks of keys times blocks of queries. Four rows
   /// of keys at a time, so that they are read one after another.
-  static void DotKeys(const TileScores* heads, int count, const float* keys,
-                      int tokens, int stride, float scale) {
+  static void DotKeys(const TileScores* heads, int count, const KvRows& keys,
+                      float scale) {
     constexpr int kRows = 4;
+    const int stride = keys.stride;
+    const std::int64_t spacing = std::int64_t{keys.step} * stride;
     int t = 0;
-    for (; t + kRows <= tokens; t += kRows) {
-      const float* rows = keys + std::int64_t{t} * stride;
-      Prefetch(rows, kRows * stride);
+    for (; t + kRows <= keys.tokens; t += kRows) {
+      const float* rows = keys.data + t * spacing;
+      PrefetchRows(rows, kRows, keys.step, stride);
       int h = 0;
       for (; h + V::kMatmulTokens <= count; h += V::kMatmulTokens) {
-        DotManyHeads(heads + h, rows, t, stride);
+        DotManyHeads(heads + h, rows, spacing, t, stride);
       }
       for (; h + 2 <= count; h += 2) {
-        for (int r = 0; r < kRows; r += 2) {
-          DotBlock<2, 2>(heads + h, rows, t, r, stride);
-        }
+        DotBlock<2, 2>(heads + h, rows, spacing, t, stride);
+        DotBlock<2, 2>(heads + h, rows + 2 * spacing, spacing, t + 2, stride);
       }
-      if (h < count) DotBlock<kRows, 1>(heads + h, rows, t, 0, stride);
+      if (h < count) DotBlock<kRows, 1>(heads + h, rows, spacing, t, stride);
     }
-    for (; t < tokens; ++t) {
+    for (; t < keys.tokens; ++t) {
       for (int h = 0; h < count; ++h) {
         heads[h].scores[t] =
-            Dot(heads[h].query, keys + std::int64_t{t} * stride, stride);
+            Dot(heads[h].query, keys.data + t * spacing, stride);
       }
     }
-    for (int h = 0; h < count; ++h) Scale(heads[h].scores, tokens, scale);
+    for (int h = 0; h < count; ++h) Scale(heads[h].scores, keys.tokens, scale);
   }
 
-  /// Scores of rows r to r + kRows - 1, rows[0] being token `first`, for kHeads
-  /// heads; not yet scaled. The stride is a multiple of 16.
+  /// Scores `first` and following of kRows rows for kHeads heads, not yet
+  /// scaled.
   template <int kRows, int kHeads>
-  static void DotBlock(const TileScores* heads, const float* rows, int first,
-                       int r, int stride) {
+  static void DotBlock(const TileScores* heads, const float* rows,
+                       std::int64_t spacing, int first, int stride) {
     V sum[kRows][kHeads];
     for (int i = 0; i < kRows; ++i) {
       for (int h = 0; h < kHeads; ++h) sum[i][h] = V::Zero();
     }
     for (int k = 0; k < stride; k += kLanes) {
       V key[kRows];
-      for (int i = 0; i < kRows; ++i) {
-        key[i] = V::Load(rows + std::int64_t{r + i} * stride + k);
-      }
+      for (int i = 0; i < kRows; ++i) key[i] = V::Load(rows + i * spacing + k);
       for (int h = 0; h < kHeads; ++h) {
         const V q = V::Load(heads[h].query + k);
         for (int i = 0; i < kRows; ++i) {
@@ -138,22 +137,22 @@ struct Kernels {
     }
     for (int i = 0; i < kRows; ++i) {
       for (int h = 0; h < kHeads; ++h) {
-        heads[h].scores[first + r + i] = sum[i][h].Sum();
+        heads[h].scores[first + i] = sum[i][h].Sum();
       }
     }
   }
 
   /// The same for 4 rows and kMatmulTokens heads, as in prefill.
   static void DotManyHeads(const TileScores* heads, const float* rows,
-                           int first, int stride) {
+                           std::int64_t spacing, int first, int stride) {
     constexpr int kRows = V::kMatmulRows;
     constexpr int kHeads = V::kMatmulTokens;
     const float* queries[kHeads];
     for (int h = 0; h < kHeads; ++h) queries[h] = heads[h].query;
     alignas(64) float sums[kRows][kHeads][kLanes];
     for (int r = 0; r < 4; r += kRows) {
-      SumBlock<kRows, kHeads>(rows + std::int64_t{r} * stride, stride, queries,
-                              stride, true, &sums[0][0][0], kHeads * kLanes);
+      SumBlock<kRows, kHeads>(rows + r * spacing, spacing, queries, stride,
+                              true, &sums[0][0][0], kHeads * kLanes);
       for (int i = 0; i < kRows; ++i) {
         for (int h = 0; h < kHeads; ++h) {
           heads[h].scores[first + r + i] = V::Load(sums[i][h]).Sum();
@@ -207,7 +206,7 @@ struct Kernels {
     for (int t = 0; t < tokens; t += V::kValueRows) {
       const int count = tokens - t < V::kValueRows ? tokens - t : V::kValueRows;
       const T* rows = values + std::int64_t{t} * stride;
-      if (first) Prefetch(rows, count * stride);
+      if (first) PrefetchRows(rows, count, 1, stride);
       int i = 0;
       for (; i + V::kColumns <= stride; i += V::kColumns) {
         constexpr int kVectors = V::kColumns / kLanes;
@@ -226,47 +225,58 @@ struct Kernels {
   }
 
   static void AccumulateValues(const TileSum* heads, int count,
-                               const float* values, int tokens, int stride) {
+                               const KvRows& values) {
     int h = 0;
     for (; h + 2 <= count; h += 2) {
-      AddTile<2>(heads + h, values, tokens, stride, h == 0);
+      AddTile<2>(heads + h, values.data, values.tokens, values.stride, h == 0);
     }
-    if (h < count) AddTile<1>(heads + h, values, tokens, stride, h == 0);
+    if (h < count) {
+      AddTile<1>(heads + h, values.data, values.tokens, values.stride, h == 0);
+    }
   }
 
   static void AccumulateValuesQ8(const TileSum* heads, int count,
-                                 const std::int8_t* values,
-                                 const float* value_scales, int tokens,
-                                 int stride) {
+                                 const KvRowsQ8& values) {
     for (int h = 0; h < count; h += 2) {
       const int some = count - h < 2 ? 1 : 2;
       float weights[2][kTileTokens];
       TileSum scaled[2];
       for (int i = 0; i < some; ++i) {
-        for (int t = 0; t < tokens; ++t) {
-          weights[i][t] = heads[h + i].weights[t] * value_scales[t];
+        for (int t = 0; t < values.tokens; ++t) {
+          weights[i][t] = heads[h + i].weights[t] * values.scales[t];
         }
         scaled[i] = {weights[i], heads[h + i].acc};
       }
       if (some == 2) {
-        AddTile<2>(scaled, values, tokens, stride, h == 0);
+        AddTile<2>(scaled, values.codes, values.tokens, values.stride, h == 0);
       } else {
-        AddTile<1>(scaled, values, tokens, stride, h == 0);
+        AddTile<1>(scaled, values.codes, values.tokens, values.stride, h == 0);
       }
     }
   }
 
-  /// Asks for what comes kPrefetchBytes after these n elements: the next rows
-  /// of the stream. Decode attention waits for memory, and computes too long
-  /// between two reads for the hardware to run ahead far enough by itself. An
-  /// address beyond the cache's end does no harm.
+  /// Asks for what comes kPrefetchBytes after these rows: the next rows of the
+  /// stream. Decode attention waits for memory, and computes too long between
+  /// two reads for the hardware to run ahead far enough by itself. Of every
+  /// step-th row, the next `count` are asked for. An address beyond the cache's
+  /// end does no harm.
   template <typename T>
-  static void Prefetch(const T* p, int n) {
+  static void PrefetchRows(const T* rows, int count, int step, int stride) {
     if constexpr (V::kPrefetchBytes > 0) {
-      const auto* bytes = reinterpret_cast<const char*>(p);
-      const int size = n * static_cast<int>(sizeof(T));
-      for (int i = 0; i < size; i += 64) {
-        __builtin_prefetch(bytes + V::kPrefetchBytes + i);
+      const int row_bytes = stride * static_cast<int>(sizeof(T));
+      const auto* bytes = reinterpret_cast<const char*>(rows);
+      if (step == 1) {
+        bytes += V::kPrefetchBytes;
+        for (int i = 0; i < count * row_bytes; i += 64) {
+          __builtin_prefetch(bytes + i);
+        }
+        return;
+      }
+      const std::int64_t spacing = std::int64_t{step} * row_bytes;
+      for (int r = count; r < 2 * count; ++r) {
+        for (int i = 0; i < row_bytes; i += 64) {
+          __builtin_prefetch(bytes + r * spacing + i);
+        }
       }
     }
   }
@@ -307,22 +317,23 @@ struct Kernels {
 
   /// 16 tokens at a time, in every step.
   static void DotKeysQ8(const TileScoresQ8* heads, int count,
-                        const std::int8_t* keys, const float* key_scales,
-                        int tokens, int stride, float scale) {
-    for (int t = 0; t < tokens; t += kLanes) {
-      const int present = tokens - t < kLanes ? tokens - t : kLanes;
-      const std::int8_t* rows = keys + std::int64_t{t} * stride;
-      Prefetch(rows, present * stride);
+                        const KvRowsQ8& keys, float scale) {
+    const int spacing = keys.step * keys.stride;
+    for (int t = 0; t < keys.tokens; t += kLanes) {
+      const int present = keys.tokens - t < kLanes ? keys.tokens - t : kLanes;
+      const std::int8_t* rows = keys.codes + std::int64_t{t} * spacing;
+      PrefetchRows(rows, present, keys.step, keys.stride);
+      const V scales = LoadScales(keys, t, present);
       if (present == kLanes) {  // a constant: no test for absent rows is left
-        const V scales = V::Load(key_scales + t);
         for (int h = 0; h < count; ++h) {
-          const V f = DotRowsQ8(heads[h].query, rows, kLanes, stride);
+          const V f =
+              DotRowsQ8(heads[h].query, rows, kLanes, spacing, keys.stride);
           ((f * scales) * V::Set(scale)).Store(heads[h].scores + t);
         }
       } else {
-        const V scales = V::LoadPartial(key_scales + t, present);
         for (int h = 0; h < count; ++h) {
-          const V f = DotRowsQ8(heads[h].query, rows, present, stride);
+          const V f =
+              DotRowsQ8(heads[h].query, rows, present, spacing, keys.stride);
           float block[kLanes];
           ((f * scales) * V::Set(scale)).Store(block);
           for (int r = 0; r < present; ++r) heads[h].scores[t + r] = block[r];
@@ -331,10 +342,23 @@ struct Kernels {
     }
   }
 
+  /// The scales of rows t to t + count - 1, zeros after them.
+  static V LoadScales(const KvRowsQ8& keys, int t, int count) {
+    if (keys.step == 1) {
+      return count == kLanes ? V::Load(keys.scales + t)
+                             : V::LoadPartial(keys.scales + t, count);
+    }
+    float scales[kLanes] = {};
+    for (int r = 0; r < count; ++r) {
+      scales[r] = keys.scales[std::int64_t{t + r} * keys.step];
+    }
+    return V::Load(scales);
+  }
+
   /// Lane r: the dot of the query with row r, without the row's scale.
   [[gnu::always_inline]] static V DotRowsQ8(const Q8Query& query,
                                             const std::int8_t* rows, int count,
-                                            int stride) {
+                                            int spacing, int stride) {
     constexpr int kGroups = 4;  // groups of each row at a time: 128 codes
     const int groups = stride / kQ8Group;
     V f = V::Zero();
@@ -342,7 +366,7 @@ struct Kernels {
     for (; g + kGroups <= groups; g += kGroups) {
       V sums[kGroups];
       V::template DotRows<kGroups>(query.codes + g * kQ8Group,
-                                   rows + g * kQ8Group, count, stride, sums);
+                                   rows + g * kQ8Group, count, spacing, sums);
       for (int j = 0; j < kGroups; ++j) {
         f = V::Fma(sums[j], V::Set(query.scales[g + j]), f);
       }
@@ -350,7 +374,7 @@ struct Kernels {
     for (; g < groups; ++g) {
       V sum[1];
       V::template DotRows<1>(query.codes + g * kQ8Group, rows + g * kQ8Group,
-                             count, stride, sum);
+                             count, spacing, sum);
       f = V::Fma(sum[0], V::Set(query.scales[g]), f);
     }
     return f;

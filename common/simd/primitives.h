@@ -44,6 +44,22 @@ struct Q8Query {
   const float* scales;       ///< [stride / 32]
 };
 
+/// A tile: up to 32 rows of keys or values of one KV head, each of `stride`
+/// elements (padding included).
+struct KvRows {
+  const float* data;
+  int tokens;
+  int stride;    ///< a multiple of 16
+  int step = 1;  ///< for keys: every step-th row of the cache from `data` on
+};
+struct KvRowsQ8 {
+  const std::int8_t* codes;
+  const float* scales;
+  int tokens;
+  int stride;    ///< a multiple of 32
+  int step = 1;  ///< of codes and scales alike
+};
+
 /// What one query head gets from a tile of keys: a query [stride], padded with
 /// zeros, and where its scores [tokens] go.
 struct TileScores {
@@ -71,36 +87,30 @@ struct TileSum {
 struct Primitives {
   Isa isa;
 
-  /// scores[t] = (query . keys[t]) * scale for t < tokens <= 32, for each head.
-  /// keys [tokens][stride], stride a multiple of 16.
-  void (*dot_keys)(const TileScores* heads, int count, const float* keys,
-                   int tokens, int stride, float scale);
+  /// scores[t] = (query . keys[t]) * scale for each row and head.
+  void (*dot_keys)(const TileScores* heads, int count, const KvRows& keys,
+                   float scale);
 
   /// acc[i] = fma(weights[t], values[t][i], acc[i]), t ascending, for each
-  /// head. values [tokens][stride].
+  /// head. The step is 1.
   void (*accumulate_values)(const TileSum* heads, int count,
-                            const float* values, int tokens, int stride);
+                            const KvRows& values);
 
   /// The q8 rule on one row or group: scale = max|x| / 127, code[i] = x[i] /
   /// scale rounded to nearest, ties to even, within +-127; all codes 0 if the
   /// scale is 0. Returns the scale. x [n], codes [n], n >= 1.
   float (*quantise)(const float* x, int n, std::int8_t* codes);
 
-  /// q8 scores[t] = (f * key_scales[t]) * scale, f the dot of the query with
-  /// the codes of token t: per group of 32 an exact integer, times the group's
-  /// scale; the groups are added by fma in ascending order.
-  /// keys [tokens][stride], key_scales [tokens], stride a multiple of 32.
+  /// q8 scores[t] = (f * scales[t]) * scale, f the dot of the query with the
+  /// codes of row t: per group of 32 an exact integer, times the group's scale;
+  /// the groups are added by fma in ascending order.
   void (*dot_keys_q8)(const TileScoresQ8* heads, int count,
-                      const std::int8_t* keys, const float* key_scales,
-                      int tokens, int stride, float scale);
+                      const KvRowsQ8& keys, float scale);
 
-  /// acc[i] = fma(weights[t] * value_scales[t], values[t][i], acc[i]), t
-  /// ascending, for each head. values [tokens][stride] codes, value_scales
-  /// [tokens], stride a multiple of 32.
+  /// acc[i] = fma(weights[t] * scales[t], codes[t][i], acc[i]), t ascending,
+  /// for each head. The step is 1.
   void (*accumulate_values_q8)(const TileSum* heads, int count,
-                               const std::int8_t* values,
-                               const float* value_scales, int tokens,
-                               int stride);
+                               const KvRowsQ8& values);
 
   /// Largest of x[0..n), n >= 1. If x holds a NaN, a NaN or a number may come
   /// out; exp_and_sum then gives a total that is refused.

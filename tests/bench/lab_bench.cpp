@@ -15,12 +15,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/engine/layers.h"
 #include "common/lab/cli.h"
+#include "common/lab/interrupt.h"
 #include "common/loader/output_file.h"
 #include "common/simd/primitives.h"
 #include "day09_kv_q8/online_softmax.h"
@@ -65,6 +67,7 @@ void Measure(benchmark::State& state, const Work& work) {
   timed(work.limit, turn);
   timed(work.kernel, turn);
   for (auto _ : state) {
+    CheckInterrupted();
     limit.push_back(timed(work.limit, turn + work.turns / 2));
     kernel.push_back(timed(work.kernel, turn));
     share.push_back(limit.back() / kernel.back());
@@ -86,11 +89,10 @@ void Register(const std::string& name, int rounds, std::function<Work()> make) {
       name.c_str(),
       [make = std::move(make)](benchmark::State& state) {
         try {
+          CheckInterrupted();
           Measure(state, make());
         } catch (const Error& error) {
           state.SkipWithError(error.what());
-          for (auto _ : state) {
-          }
         }
       })
       ->UseManualTime()
@@ -407,45 +409,75 @@ void RegisterFullSet(int rounds) {
 ProgramBody Setup(CLI::App& app) {
   struct Options {
     std::string set = "short";
+    std::string filter = ".";
+    bool list = false;
     int rounds = 15;
     std::string table;
+    std::string json;
   };
-  auto options = std::make_shared<Options>();
-  app.add_option("--set", options->set,
+  auto o = std::make_shared<Options>();
+  app.add_option("--set", o->set,
                  "short (under two minutes) or full (every shape, instruction "
                  "set and thread count)")
       ->check(CLI::IsMember({"short", "full"}))
       ->capture_default_str();
-  app.add_option("--rounds", options->rounds,
-                 "times each benchmark is measured; the median is shown")
+  app.add_option("--filter", o->filter,
+                 "Only benchmarks in whose name this regular expression is "
+                 "found")
+      ->transform(NotEmpty())
+      ->type_name("REGEX");
+  app.add_flag("--list", o->list,
+               "Print the names of the benchmarks, and stop");
+  app.add_option("--rounds", o->rounds,
+                 "Times that each is measured; the median is shown")
       ->transform(WholeNumber(1, 1000))
-      ->capture_default_str();
-  app.add_option("--table", options->table, "write the table to this file too")
-      ->transform(NotEmpty());
-  app.footer(
-      "Google Benchmark's own options are read too, e.g. "
-      "--benchmark_filter=REGEX, --benchmark_list_tests, --benchmark_out=FILE "
-      "(JSON).");
-  return [options] {
-    std::unique_ptr<OutputFile> file;
-    if (!options->table.empty()) {
-      file = std::make_unique<OutputFile>(options->table);
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--table", o->table, "Write the table to this file too")
+      ->transform(NotEmpty())
+      ->type_name("FILE");
+  app.add_option("--json", o->json, "Write every number to this file")
+      ->transform(NotEmpty())
+      ->type_name("FILE");
+  return [o] {
+    const InterruptGuard interrupt_guard;
+    try {
+      const std::regex check(o->filter);
+    } catch (const std::regex_error& error) {
+      FailUsage("--filter: ", Printable(o->filter),
+                " is no regular expression: ", error.what());
     }
-    if (options->set == "short") {
-      RegisterShortSet(options->rounds);
+    RequireDistinctFiles({{"--table", o->table}, {"--json", o->json}});
+    std::unique_ptr<OutputFile> table, json;
+    if (!o->table.empty()) table = std::make_unique<OutputFile>(o->table);
+    if (!o->json.empty()) json = std::make_unique<OutputFile>(o->json);
+
+    if (o->set == "short") {
+      RegisterShortSet(o->rounds);
     } else {
-      RegisterFullSet(options->rounds);
+      RegisterFullSet(o->rounds);
     }
+    std::vector<std::string> words = {"lab_bench",
+                                      "--benchmark_filter=" + o->filter};
+    if (o->list) words.push_back("--benchmark_list_tests");
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    auto count = static_cast<int>(arguments.size());
+    benchmark::Initialize(&count, arguments.data());
     TableReporter reporter;
-    const std::size_t count = benchmark::RunSpecifiedBenchmarks(&reporter);
-    if (count == 0) {
-      FailUsage(
-          "no benchmark's name matches --benchmark_filter; "
-          "--benchmark_list_tests lists them");
+    if (benchmark::RunSpecifiedBenchmarks(&reporter) == 0) {
+      FailUsage("--filter: no benchmark has a name like ", Printable(o->filter),
+                "; --list shows them");
     }
-    if (file) {
-      file->Write(reporter.text());
-      file->Commit();
+    CheckInterrupted();
+    FinishStdout();
+    if (table) {
+      table->Write(reporter.text());
+      table->Commit();
+    }
+    if (json) {
+      json->Write(reporter.json().dump(2) + "\n");
+      json->Commit();
     }
     return reporter.failed() ? kExitFailed : kExitDone;
   };
@@ -455,7 +487,6 @@ ProgramBody Setup(CLI::App& app) {
 }  // namespace kvlab::bench
 
 int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
   return kvlab::RunProgram(
       argc, argv, "lab_bench",
       "Measures the kernels beside the machine's own read bandwidth.",

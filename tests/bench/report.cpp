@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "common/lab/interrupt.h"
+
 namespace kvlab::bench {
 
 bool TableReporter::ReportContext(const Context&) {
@@ -18,6 +20,7 @@ void TableReporter::ReportRuns(const std::vector<Run>& runs) {
     char line[200];
     if (run.error_occurred) {
       failed_ = true;
+      if (Interrupted()) continue;  // all that follow fail so
       std::snprintf(line, sizeof line, "%-52s %s\n", name.c_str(),
                     run.error_message.c_str());
       Print(line);
@@ -27,6 +30,13 @@ void TableReporter::ReportRuns(const std::vector<Run>& runs) {
       const auto found = run.counters.find(key);
       return found == run.counters.end() ? 0.0 : found->second.value;
     };
+    nlohmann::ordered_json row = {{"name", name}};
+    for (const char* key :
+         {kSeconds, kLimitSeconds, kShare, kShareLow, kShareHigh, kBytes}) {
+      row[key] = counter(key);
+    }
+    row[kFlops] = counter(kFlops);
+    json_.push_back(std::move(row));
     const double seconds = counter(kSeconds);
     const bool by_flops = counter(kFlops) > 0;
     char rate[40];

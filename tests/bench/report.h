@@ -4,6 +4,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace kvlab::bench {
@@ -25,6 +26,8 @@ class TableReporter final : public benchmark::BenchmarkReporter {
 
   /// Everything printed so far.
   const std::string& text() const { return text_; }
+  /// The same as an array of objects, times in seconds.
+  const nlohmann::ordered_json& json() const { return json_; }
   /// A benchmark reported an error.
   bool failed() const { return failed_; }
 
@@ -32,6 +35,7 @@ class TableReporter final : public benchmark::BenchmarkReporter {
   void Print(const std::string& line);
 
   std::string text_;
+  nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
   bool failed_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -118,8 +119,15 @@ TEST(KvStream, RefusesWhatIsNoStream) {
   EXPECT_TRUE(Has(damaged(good, 28, 1), "n: expected"));
   EXPECT_TRUE(Has(damaged(good, first_block, 33), "tokens of a block"));
   EXPECT_TRUE(Has(damaged(good, first_block, 0), "holds no token"));
+  EXPECT_TRUE(Has(damaged(good, kHeaderBytes, 0x7FC00000), "queries hold"));
+  // 1e37: times 127 it is no float.
+  EXPECT_TRUE(Has(damaged(good_q8, first_block + 4 + 32 * 16,
+                          std::bit_cast<std::uint32_t>(1e37f)),
+                  "no cache has"));
+  // Scores that overflow are the stream's fault, not a model's.
   EXPECT_TRUE(
-      Has(damaged(good, kHeaderBytes, 0x7FC00000), "query is not finite"));
+      Has(damaged(good, kHeaderBytes, std::bit_cast<std::uint32_t>(3.3e38f)),
+          "overflow float32"));
   for (const std::uint32_t bad : {0x7FC00000u, 0x7F800000u}) {
     EXPECT_TRUE(Has(damaged(good, first_block + 4, bad), "no cache has"));
     EXPECT_TRUE(

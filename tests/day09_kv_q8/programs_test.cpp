@@ -185,6 +185,9 @@ TEST_F(Day09Programs, TracesShowTheRunningSoftmax) {
         << arguments;
   };
   const std::string to = StrCat("--trace ", Quoted((dir_ / "x").string()));
+  fails(to + " --dump " + Quoted((dir_ / "." / "x").string()), 2,
+        "is named by both");
+  fails("--tile 1e0", 2, "expected a whole number");
   fails(to + " --trace-layer 3", 2, "the model has 3 layers");
   fails(to + " --trace-head 4", 2, "the model has 4 query heads");
   fails(to + " --trace-step 99", 1, "no decode step 99");

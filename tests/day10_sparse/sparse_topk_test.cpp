@@ -150,8 +150,7 @@ TEST(SparseTopK, ProbesAreTheLargestSampledDots) {
           if (q8) {
             const QuantisedQuery query(p, input.Query(0), input.kv.stride);
             const TileScoresQ8 one{query.view(), &dot};
-            p.dot_keys_q8(&one, 1, input.kv.KeyCodes(t),
-                          input.kv.key_scales + t, 1, input.kv.stride, 1.0f);
+            p.dot_keys_q8(&one, 1, input.kv.KeysQ8(t, 1), 1.0f);
           } else {
             dot = p.dot(input.Query(0), input.kv.Key(t), input.kv.stride);
           }

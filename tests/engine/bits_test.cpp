@@ -151,15 +151,15 @@ TEST(SameBits, EveryPrimitiveOfTheTableIsUsed) {
   std::vector<std::pair<std::string, Primitives>> wrong(10, {"", right});
   wrong[0].first = "dot_keys";
   wrong[0].second.dot_keys = [](const TileScores* heads, int count,
-                                const float* k, int tokens, int stride,
-                                float scale) {
-    right.dot_keys(heads, count, k, tokens, stride, scale * 1.01f);
+                                const KvRows& keys, float scale) {
+    right.dot_keys(heads, count, keys, scale * 1.01f);
   };
   wrong[1].first = "accumulate_values";
   wrong[1].second.accumulate_values = [](const TileSum* heads, int count,
-                                         const float* v, int tokens,
-                                         int stride) {
-    right.accumulate_values(heads, count, v, tokens - 1, stride);
+                                         const KvRows& values) {
+    KvRows fewer = values;
+    --fewer.tokens;
+    right.accumulate_values(heads, count, fewer);
   };
   wrong[2].first = "exp_and_sum";
   wrong[2].second.exp_and_sum = [](float* x, int n, float max) {
@@ -187,19 +187,17 @@ TEST(SameBits, EveryPrimitiveOfTheTableIsUsed) {
     return right.quantise(x, n, codes) * 1.01f;
   };
   wrong[7].first = "q8: dot_keys_q8";
-  wrong[7].second.dot_keys_q8 =
-      [](const TileScoresQ8* heads, int count, const std::int8_t* keys,
-         const float* key_scales, int tokens, int stride, float scale) {
-        right.dot_keys_q8(heads, count, keys, key_scales, tokens, stride,
-                          scale * 1.01f);
-      };
+  wrong[7].second.dot_keys_q8 = [](const TileScoresQ8* heads, int count,
+                                   const KvRowsQ8& keys, float scale) {
+    right.dot_keys_q8(heads, count, keys, scale * 1.01f);
+  };
   wrong[8].first = "q8: accumulate_values_q8";
-  wrong[8].second.accumulate_values_q8 =
-      [](const TileSum* heads, int count, const std::int8_t* values,
-         const float* value_scales, int tokens, int stride) {
-        right.accumulate_values_q8(heads, count, values, value_scales,
-                                   tokens - 1, stride);
-      };
+  wrong[8].second.accumulate_values_q8 = [](const TileSum* heads, int count,
+                                            const KvRowsQ8& values) {
+    KvRowsQ8 fewer = values;
+    --fewer.tokens;
+    right.accumulate_values_q8(heads, count, fewer);
+  };
   wrong[9].first = "q8: scale";  // of the running softmax
   wrong[9].second.scale = [](float* x, int n, float factor) {
     right.scale(x, n, factor * 1.01f);

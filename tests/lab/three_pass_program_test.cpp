@@ -147,6 +147,8 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
         FailsWithOneLine(Lab(arguments), exit_code, "day09_three_pass", part))
         << arguments;
   };
+  const std::string broken = (dir_ / "broken.txt").string();
+  WriteFile(broken, "ab\xFF");
   fails("--threads 0", 2, "--threads");
   fails("--threads -1", 2, "--threads");
   fails("--threads 99999999999", 2, "--threads");
@@ -185,10 +187,18 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
   fails("--model /nonexistent", 1, "/nonexistent");
   fails("--model " + File("out"), 1, "out");  // a file
   fails("--prompt-file /nonexistent", 1, "/nonexistent");
-  fails("--prompt $(printf '\\377')", 1, "UTF-8");
+  fails("--prompt $(printf 'a\\377')", 2,
+        "--prompt: expected UTF-8, found a broken character at byte 1");
+  fails("--fact $(printf 'ab\\377')", 2, "--fact: expected UTF-8");
+  fails("--prompt-file " + Quoted(broken), 1,
+        "broken.txt: expected UTF-8, found a broken character at byte 2");
+  fails("--dump same --trace same", 2, "--trace");  // stage 1 has none
+  fails("--prompt-file " + Quoted(broken) + " --dump " + Quoted(broken), 2,
+        "--prompt-file reads");
+  fails("--show-prompt --json", 2, "--show-prompt");
   fails("--dump /nonexistent/x", 1, "/nonexistent/x");
   fails("--dump " + Quoted(dir_.path().string()), 1, "");
-  EXPECT_EQ(Left(), std::vector<std::string>());
+  EXPECT_EQ(Left(), std::vector<std::string>{"broken.txt"});
 }
 
 TEST_F(ThreePassProgram, WarnsBeyondTheTrainedContext) {

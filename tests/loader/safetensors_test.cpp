@@ -345,6 +345,21 @@ TEST(WriteSafetensorsTest, LeavesNothingOnAFullDisk) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+TEST(OutputFileTest, KeepsWhoMayReadIt) {
+  const TempDir dir;
+  namespace fs = std::filesystem;
+  WriteFile(dir / "f", "old");
+  fs::permissions(dir / "f", fs::perms::owner_read | fs::perms::owner_write);
+  {
+    OutputFile file(dir / "f");
+    file.Write("new");
+    file.Commit();
+  }
+  EXPECT_EQ(ReadFile(dir / "f"), "new");
+  EXPECT_EQ(fs::status(dir / "f").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+}
+
 TEST(OutputFileTest, AppearsWholeOrNotAtAll) {
   const TempDir dir;
   WriteFile(dir / "f", "old");

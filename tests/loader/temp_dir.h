@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,7 +17,8 @@
 
 namespace kvlab {
 
-/// An empty directory that goes when the test ends.
+/// An empty directory that goes when the test ends. No other run of the tests,
+/// nor another user's, has the same.
 class TempDir {
  public:
   TempDir() {
@@ -23,9 +26,13 @@ class TempDir {
     std::string name =
         std::string("kvlab_") + test->test_suite_name() + "_" + test->name();
     for (char& c : name) c = c == '/' ? '_' : c;
-    path_ = std::filesystem::path(testing::TempDir()) / name;
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
+    std::string path =
+        (std::filesystem::path(testing::TempDir()) / (name + ".XXXXXX"))
+            .string();
+    if (::mkdtemp(path.data()) == nullptr) {
+      throw std::system_error(errno, std::generic_category(), path);
+    }
+    path_ = path;
   }
   ~TempDir() {
     std::error_code ignored;

@@ -139,7 +139,7 @@ std::string CheckDotKeys(const Primitives& p) {
           heads.push_back(
               {queries.data() + h * stride, scores.data() + h * (tokens + 1)});
         }
-        p.dot_keys(heads.data(), count, keys.data(), tokens, stride, 0.088f);
+        p.dot_keys(heads.data(), count, {keys.data(), tokens, stride}, 0.088f);
         for (int h = 0; h < count; ++h) {
           for (int t = 0; t < tokens; ++t) {
             d.Same(
@@ -197,7 +197,8 @@ std::string CheckAccumulateValues(const Primitives& p) {
         CheckHeads(
             d, count, tokens, stride,
             [&](const TileSum* heads) {
-              p.accumulate_values(heads, count, values.data(), tokens, stride);
+              p.accumulate_values(heads, count,
+                                  {values.data(), tokens, stride});
             },
             [](float w, int) { return w; },
             [&](int t, int i) { return values[t * stride + i]; },
@@ -300,6 +301,54 @@ struct Q8Rows {
 constexpr int kQ8Kinds = 6;
 constexpr int kQ8Strides[] = {32, 64, 96, 128, 160, 256};
 
+/// Every step-th row: the same scores as of the rows one by one.
+std::string CheckSteps(const Primitives& p) {
+  Differences d;
+  for (const int step : {2, 3, 4, 8}) {
+    for (const int tokens : {1, 3, 4, 8, 15, 16, 17, 32}) {
+      for (const int stride : {32, 96, 128}) {
+        const int all = tokens * step;
+        const auto keys = RandomFloats(std::size_t(all) * stride, 60);
+        const Q8Rows q8(all, stride, 0);
+        const auto queries = RandomFloats(std::size_t(3) * stride, 61);
+        std::vector<float> scores(3 * tokens), scores_q8(3 * tokens);
+        std::vector<TileScores> heads;
+        std::vector<TileScoresQ8> heads_q8;
+        for (int h = 0; h < 3; ++h) {
+          heads.push_back(
+              {queries.data() + h * stride, scores.data() + h * tokens});
+          heads_q8.push_back({q8.view(), scores_q8.data() + h * tokens});
+        }
+        p.dot_keys(heads.data(), 3, {keys.data(), tokens, stride, step}, 0.5f);
+        p.dot_keys_q8(heads_q8.data(), 3,
+                      {q8.codes.data(), q8.scales.data(), tokens, stride, step},
+                      0.5f);
+        for (int h = 0; h < 3; ++h) {
+          for (int t = 0; t < tokens; ++t) {
+            const int row = t * step;
+            const std::string what =
+                StrCat("step ", step, ", row ", t, " of ", tokens, ", stride ",
+                       stride, ", head ", h);
+            d.Same(heads[h].scores[t],
+                   Scalar().dot(heads[h].query, keys.data() + row * stride,
+                                stride) *
+                       0.5f,
+                   what);
+            float one = 0;
+            const TileScoresQ8 head{q8.view(), &one};
+            Scalar().dot_keys_q8(&head, 1,
+                                 {q8.codes.data() + row * stride,
+                                  q8.scales.data() + row, 1, stride},
+                                 0.5f);
+            d.Same(heads_q8[h].scores[t], one, what + ", q8");
+          }
+        }
+      }
+    }
+  }
+  return d.Report();
+}
+
 std::string CheckDotKeysQ8(const Primitives& p) {
   Differences d;
   for (const int stride : kQ8Strides) {
@@ -315,8 +364,9 @@ std::string CheckDotKeysQ8(const Primitives& p) {
           if (h > 0) query.codes = rows.codes.data() + (h % tokens) * stride;
           heads.push_back({query, scores.data() + h * (tokens + 1)});
         }
-        p.dot_keys_q8(heads.data(), count, rows.codes.data(),
-                      rows.scales.data(), tokens, stride, 0.088f);
+        p.dot_keys_q8(heads.data(), count,
+                      {rows.codes.data(), rows.scales.data(), tokens, stride},
+                      0.088f);
         for (int h = 0; h < count; ++h) {
           for (int t = 0; t < tokens; ++t) {
             float f = 0;
@@ -343,7 +393,7 @@ std::string CheckDotKeysQ8(const Primitives& p) {
   const std::vector<float> ones(8, 1.0f);
   float score = 0;
   const TileScoresQ8 head{{full.data(), ones.data()}, &score};
-  p.dot_keys_q8(&head, 1, full.data(), ones.data(), 1, 256, 1.0f);
+  p.dot_keys_q8(&head, 1, {full.data(), ones.data(), 1, 256}, 1.0f);
   d.Same(score, 4129024.0f, "127 * 127 * 256");
   return d.Report();
 }
@@ -358,8 +408,9 @@ std::string CheckAccumulateValuesQ8(const Primitives& p) {
         CheckHeads(
             d, count, tokens, stride,
             [&](const TileSum* heads) {
-              p.accumulate_values_q8(heads, count, rows.codes.data(),
-                                     rows.scales.data(), tokens, stride);
+              p.accumulate_values_q8(
+                  heads, count,
+                  {rows.codes.data(), rows.scales.data(), tokens, stride});
             },
             [&](float w, int t) { return w * rows.scales[t]; },
             [&](int t, int i) {
@@ -553,6 +604,7 @@ class PrimitivesTest : public testing::TestWithParam<Isa> {
 TEST_P(PrimitivesTest, IsTheTableItSays) { EXPECT_EQ(isa().isa, GetParam()); }
 TEST_P(PrimitivesTest, Dot) { EXPECT_EQ(CheckDot(isa()), ""); }
 TEST_P(PrimitivesTest, DotKeys) { EXPECT_EQ(CheckDotKeys(isa()), ""); }
+TEST_P(PrimitivesTest, EveryStepthKey) { EXPECT_EQ(CheckSteps(isa()), ""); }
 TEST_P(PrimitivesTest, AccumulateValues) {
   EXPECT_EQ(CheckAccumulateValues(isa()), "");
 }
@@ -580,24 +632,23 @@ TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
     return sum;
   };
   EXPECT_NE(CheckDot(wrong), "");
-  wrong.dot_keys = [](const TileScores* heads, int count, const float* k,
-                      int tokens, int stride,
+  wrong.dot_keys = [](const TileScores* heads, int count, const KvRows& keys,
                       float scale) {  // scaled before, not after
     for (int h = 0; h < count; ++h) {
-      std::vector<float> scaled(heads[h].query, heads[h].query + stride);
+      std::vector<float> scaled(heads[h].query, heads[h].query + keys.stride);
       for (float& x : scaled) x *= scale;
       const TileScores head{scaled.data(), heads[h].scores};
-      right->dot_keys(&head, 1, k, tokens, stride, 1.0f);
+      right->dot_keys(&head, 1, keys, 1.0f);
     }
   };
   EXPECT_NE(CheckDotKeys(wrong), "");
-  wrong.accumulate_values = [](const TileSum* heads, int count, const float* v,
-                               int tokens,
-                               int stride) {  // last token first
+  wrong.accumulate_values = [](const TileSum* heads, int count,
+                               const KvRows& values) {  // last token first
     for (int h = 0; h < count; ++h) {
-      for (int t = tokens - 1; t >= 0; --t) {
+      for (int t = values.tokens - 1; t >= 0; --t) {
         const TileSum one{heads[h].weights + t, heads[h].acc};
-        right->accumulate_values(&one, 1, v + t * stride, 1, stride);
+        right->accumulate_values(
+            &one, 1, {values.data + t * values.stride, 1, values.stride});
       }
     }
   };
@@ -612,27 +663,48 @@ TEST_P(PrimitivesTest, ChecksSeeAWrongPrimitive) {
   };
   EXPECT_NE(CheckQuantise(wrong), "");
   wrong.dot_keys_q8 = [](const TileScoresQ8* heads, int count,
-                         const std::int8_t* k, const float* scales, int tokens,
-                         int stride, float scale) {  // scaled first
-    std::vector<float> scaled(scales, scales + tokens);
+                         const KvRowsQ8& keys, float scale) {  // scaled first
+    std::vector<float> scaled(keys.scales,
+                              keys.scales + keys.tokens * keys.step);
     for (float& x : scaled) x *= scale;
-    right->dot_keys_q8(heads, count, k, scaled.data(), tokens, stride, 1.0f);
+    KvRowsQ8 other = keys;
+    other.scales = scaled.data();
+    right->dot_keys_q8(heads, count, other, 1.0f);
   };
   EXPECT_NE(CheckDotKeysQ8(wrong), "");
-  wrong.accumulate_values_q8 = [](const TileSum* heads, int count,
-                                  const std::int8_t* v, const float* scales,
-                                  int tokens,
-                                  int stride) {  // code times scale first
-    for (int h = 0; h < count; ++h) {
-      for (int t = 0; t < tokens; ++t) {
-        for (int i = 0; i < stride; ++i) {
-          const auto code = static_cast<float>(v[t * stride + i]);
-          heads[h].acc[i] =
-              std::fma(heads[h].weights[t], code * scales[t], heads[h].acc[i]);
-        }
-      }
+  Primitives dense = *right;
+  dense.dot_keys = [](const TileScores* heads, int count, const KvRows& keys,
+                      float scale) {  // reads the rows in between
+    right->dot_keys(heads, count, {keys.data, keys.tokens, keys.stride}, scale);
+  };
+  EXPECT_NE(CheckSteps(dense), "");
+  dense = *right;
+  dense.dot_keys_q8 = [](const TileScoresQ8* heads, int count,
+                         const KvRowsQ8& keys,
+                         float scale) {  // scales of the rows in between
+    KvRowsQ8 one = keys;
+    for (one.tokens = 1;
+         one.codes < keys.codes + keys.tokens * keys.step * keys.stride;
+         one.codes += keys.step * keys.stride, ++one.scales) {
+      std::vector<TileScoresQ8> at(heads, heads + count);
+      for (TileScoresQ8& head : at) head.scores += one.scales - keys.scales;
+      right->dot_keys_q8(at.data(), count, one, scale);
     }
   };
+  EXPECT_NE(CheckSteps(dense), "");
+  wrong.accumulate_values_q8 =
+      [](const TileSum* heads, int count,
+         const KvRowsQ8& v) {  // code times scale first
+        for (int h = 0; h < count; ++h) {
+          for (int t = 0; t < v.tokens; ++t) {
+            for (int i = 0; i < v.stride; ++i) {
+              const auto code = static_cast<float>(v.codes[t * v.stride + i]);
+              heads[h].acc[i] = std::fma(heads[h].weights[t],
+                                         code * v.scales[t], heads[h].acc[i]);
+            }
+          }
+        }
+      };
   EXPECT_NE(CheckAccumulateValuesQ8(wrong), "");
   wrong.max = [](const float* x, int n) {  // forgets the ragged tail
     return right->max(x, n < kLanes ? n : n / kLanes * kLanes);
