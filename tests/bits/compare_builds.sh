@@ -1,7 +1,8 @@
 #!/bin/sh
 # compare_builds.sh BUILD BUILD...: the dump of every stage and the measurements
 # of day09_accuracy, made by each of these build folders, must be the same file
-# byte for byte.
+# byte for byte; and a build for another CPU must make the dumps whose SHA-256 is
+# in tests/golden.
 set -eu
 
 if [ $# -lt 2 ]; then
@@ -41,6 +42,20 @@ for stage in $stages; do
     dump "$other" "$stage" "$work/other.safetensors"
     if ! cmp "$work/first.safetensors" "$work/other.safetensors"; then
       echo "the dumps of $stage by $first and $other differ" >&2
+      exit 1
+    fi
+  done
+done
+
+# A build for another CPU makes the course's own files too.
+golden=$(dirname "$0")/../golden
+for build in "$@"; do
+  [ -d "$build/emulated" ] || continue
+  for stage in $stages; do
+    run "$build" "$stage" --dump "$work/default.safetensors"
+    if ! "$first/bin/lab_compare" --golden "$golden/$stage.sha256" \
+      "$work/default.safetensors"; then
+      echo "the default dump of $stage by $build is not the course's" >&2
       exit 1
     fi
   done
