@@ -1,8 +1,6 @@
 #include "day10_sparse/block_selection.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "common/base/error.h"
@@ -10,59 +8,18 @@
 namespace kvlab {
 namespace {
 
-/// What blocks are ordered by. A probe that is no number comes first: attention
-/// over its block then refuses the query, as exact attention would.
-template <typename T>
-T Order(T value) {
-  return std::isnan(value) ? std::numeric_limits<T>::infinity() : value;
-}
-
 /// Moves the `count` blocks with the largest values to the front of
-/// `candidates`, the last of them to place count - 1. Of equals the smaller
-/// block is larger: there is only one order, whatever algorithm finds it.
+/// `candidates`, the last of them to place count - 1.
 template <typename T>
 void LargestFirst(std::vector<int>& candidates, std::span<const T> values,
                   int count) {
   if (count == 0) return;
   std::nth_element(candidates.begin(), candidates.begin() + count - 1,
-                   candidates.end(), [&](int a, int b) {
-                     const T x = Order(values[a]);
-                     const T y = Order(values[b]);
-                     return x > y || (x == y && a < b);
-                   });
-}
-
-/// Ranks of all blocks, 1 for the largest value.
-template <typename T>
-std::vector<int> Ranks(std::span<const T> values) {
-  std::vector<int> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(
-      order, [&](int a, int b) { return Order(values[a]) > Order(values[b]); });
-  std::vector<int> ranks(values.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    ranks[order[i]] = static_cast<int>(i) + 1;
-  }
-  return ranks;
+                   candidates.end(),
+                   [&](int a, int b) { return ComesBefore(values, a, b); });
 }
 
 }  // namespace
-
-std::string_view ReasonName(BlockReason reason) {
-  switch (reason) {
-    case BlockReason::kImportance:
-      return "importance";
-    case BlockReason::kProbe:
-      return "probe";
-    case BlockReason::kRecency:
-      return "recency";
-    case BlockReason::kLowerProbe:
-      return "lower_probe";
-    case BlockReason::kEvictedByRecency:
-      return "evicted_by_recency";
-  }
-  return "?";
-}
 
 bool IsTaken(BlockReason reason) {
   return reason == BlockReason::kImportance || reason == BlockReason::kProbe ||
@@ -138,24 +95,6 @@ Selection TopKSelector::Select(const SelectionInput& input) const {
     if (IsTaken(selection.reasons[b])) selection.blocks.push_back(b);
   }
   return selection;
-}
-
-std::vector<BlockEvent> DescribeSelection(const SelectionInput& input,
-                                          const Selection& selection) {
-  const std::vector<int> probe_ranks = Ranks(input.probes);
-  const std::vector<int> importance_ranks = Ranks(input.importance);
-  std::vector<BlockEvent> rows(input.probes.size());
-  for (std::size_t b = 0; b < rows.size(); ++b) {
-    rows[b].probe = input.probes[b];
-    rows[b].probe_rank = probe_ranks[b];
-    if (!input.importance.empty()) {
-      rows[b].importance = input.importance[b];
-      rows[b].importance_rank = importance_ranks[b];
-    }
-    rows[b].taken = IsTaken(selection.reasons[b]);
-    rows[b].reason = ReasonName(selection.reasons[b]);
-  }
-  return rows;
 }
 
 }  // namespace kvlab

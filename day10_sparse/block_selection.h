@@ -15,7 +15,9 @@
 /// Source: sparse_topk of the article, lesson 10-2.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -65,6 +67,20 @@ ProbeTokens ProbesOf(int block, int tokens, int block_tokens, int n_probe);
 /// prompt token; tokens decoded later count 0.
 std::vector<double> BlockImportance(std::span<const double> importance,
                                     int tokens, int block_tokens);
+
+/// The one order of blocks: larger values first, and of equals the smaller
+/// block
+/// (-0 equals +0). A value that is no number comes first: attention over its
+/// block then refuses the query, as exact attention would.
+template <typename T>
+bool ComesBefore(std::span<const T> values, int a, int b) {
+  const auto order = [](T value) {
+    return std::isnan(value) ? std::numeric_limits<T>::infinity() : value;
+  };
+  const T x = order(values[a]);
+  const T y = order(values[b]);
+  return x > y || (x == y && a < b);
+}
 
 /// What a selector knows of one query.
 struct SelectionInput {

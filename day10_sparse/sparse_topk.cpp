@@ -1,10 +1,9 @@
 #include "day10_sparse/sparse_topk.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "common/base/error.h"
+#include "day10_sparse/block_probes.h"
 
 namespace kvlab {
 namespace {
@@ -29,50 +28,6 @@ int ForTiles(std::span<const int> blocks, int block_tokens, int tokens,
 
 }  // namespace
 
-std::vector<std::vector<float>> SparseTopK::Probes(TileReader& reader,
-                                                   int heads,
-                                                   const KvHeadView& kv) const {
-  // A few keys of each block: all of them would be exact attention. The largest
-  // dot, not the first or the mean: a needle may stand in the middle of a block
-  // of other things.
-  // [probe]
-  const int block_tokens = options_.block_tokens;
-  const int blocks = BlockCount(kv.tokens, block_tokens);
-  std::vector<std::vector<float>> probes(
-      static_cast<std::size_t>(heads),
-      std::vector<float>(static_cast<std::size_t>(blocks),
-                         -std::numeric_limits<float>::infinity()));
-  std::vector<float> dots(static_cast<std::size_t>(heads) * kTileTokens);
-  std::vector<float*> dots_of;
-  for (int g = 0; g < heads; ++g) dots_of.push_back(&dots[g * kTileTokens]);
-  const auto probe = [&](const ProbeTokens& tokens) {
-    for (int i = 0; i < tokens.count(); i += kTileTokens) {
-      const int count = std::min(kTileTokens, tokens.count() - i);
-      const int t = tokens.first + i * tokens.step;
-      reader.Dots(t, count, tokens.step, 0, dots_of, 1.0f);
-      for (int g = 0; g < heads; ++g) {
-        for (int j = 0; j < count; ++j) {
-          float& largest = probes[g][(t + j * tokens.step) / block_tokens];
-          const float dot = dots_of[g][j];
-          if (!std::isnan(largest) && !(dot <= largest)) largest = dot;
-        }
-      }
-    }
-  };
-  // Where the step divides the block, the samples of all whole blocks are
-  // evenly spaced: one run, which the primitives take 32 at a time.
-  const ProbeTokens first =
-      ProbesOf(0, kv.tokens, block_tokens, options_.n_probe);
-  const int whole = kv.tokens / block_tokens;
-  const bool even = whole > 0 && block_tokens % first.step == 0;
-  if (even) probe({0, whole * block_tokens, first.step});
-  for (int b = even ? whole : 0; b < blocks; ++b) {
-    probe(ProbesOf(b, kv.tokens, block_tokens, options_.n_probe));
-  }
-  // [probe]
-  return probes;
-}
-
 std::vector<double> SparseTopK::Importance(std::span<const double> importance,
                                            int tokens) const {
   if (importance.empty() || options_.importance == ImportanceUse::kOff) {
@@ -88,21 +43,11 @@ std::vector<double> SparseTopK::Importance(std::span<const double> importance,
   return BlockImportance(shares, tokens, options_.block_tokens);
 }
 
-Selection SparseTopK::Choose(std::span<const float> probes,
-                             std::span<const double> importance,
-                             int tokens) const {
-  const bool dense = tokens < options_.dense_below;
-  return selector_->Select(
-      {.k = dense ? static_cast<int>(probes.size()) : options_.k,
-       .probes = probes,
-       .importance = importance});
-}
-
 std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
-                                          const KvHeadView& kv,
-                                          const HeadId& id,
+                                          const Group& group,
                                           std::span<const int> blocks,
                                           float* out, float* total) const {
+  const KvHeadView& kv = group.kv;
   // Stage 1 over the chosen tokens alone, which stand one after another here.
   std::vector<float> scores(blocks.size() *
                             static_cast<std::size_t>(options_.block_tokens));
@@ -124,7 +69,7 @@ std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
     *total +=
         primitives_.exp_and_sum(&scores[t], std::min(kTileTokens, n - t), M);
   }
-  RequireUsableTotal(*total, id);
+  RequireUsableTotal(*total, group.Id(head));
   // [softmax]
 
   // [weighted_values]
@@ -139,32 +84,53 @@ std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
   return scores;
 }
 
-void SparseTopK::Attend(const AttendInput& input, std::span<float> out,
-                        Observer* observer) {
-  const KvHeadView& kv = input.kv;
-  KVLAB_CHECK_GE(kv.tokens, 1);
-  const std::vector<double> importance =
-      Importance(input.importance, kv.tokens);
+void SparseTopK::AttendGroup(const Group& group, Observer* observer,
+                             ImportanceSink* sink, float* out) const {
+  const KvHeadView& kv = group.kv;
+  const auto heads = static_cast<int>(group.queries.size());
   TileReader reader(primitives_, kv);
-  for (int g = 0; g < input.group; ++g) {
-    RequireFiniteQuery(input.Query(g), kv.head_dim,
-                       {input.layer, input.first_head + g, input.position});
-    reader.Add(input.Query(g));
+  for (int g = 0; g < heads; ++g) {
+    RequireFiniteQuery(group.queries[g], kv.head_dim, group.Id(g));
+    reader.Add(group.queries[g]);
   }
-  const auto probes = Probes(reader, input.group, kv);
-  for (int g = 0; g < input.group; ++g) {
-    const HeadId id{input.layer, input.first_head + g, input.position};
-    const Selection selection = Choose(probes[g], importance, kv.tokens);
+  const auto probes = ProbeBlocks(reader, heads, kv.tokens,
+                                  options_.block_tokens, options_.n_probe);
+  const auto blocks = static_cast<int>(probes[0].size());
+  const bool dense = kv.tokens < options_.dense_below;
+  for (int g = 0; g < heads; ++g) {
+    const SelectionInput input{.k = dense ? blocks : options_.k,
+                               .probes = probes[g],
+                               .importance = group.importance};
+    const Selection selection = selector_->Select(input);
     if (observer != nullptr) {
-      observer->OnSelection(
-          id, options_.block_tokens,
-          DescribeSelection({.probes = probes[g], .importance = importance},
-                            selection));
+      observer->OnSelection(group.Id(g), options_.block_tokens,
+                            DescribeSelection(input, selection));
     }
     float total = 0;
-    AttendOver(reader, g, kv, id, selection.blocks, &out[g * kv.head_dim],
-               &total);
+    const std::vector<float> weights =
+        AttendOver(reader, g, group, selection.blocks,
+                   out + std::int64_t{g} * kv.head_dim, &total);
+    if (sink == nullptr) continue;
+    double* mass = sink->mass + g * sink->head_stride;
+    ForTiles(selection.blocks, options_.block_tokens, kv.tokens,
+             [&](int t, int count, int at) {
+               for (int j = 0; j < count; ++j) {
+                 mass[t + j] += weights[at + j] / static_cast<double>(total);
+               }
+             });
   }
+}
+
+void SparseTopK::Attend(const AttendInput& input, std::span<float> out,
+                        Observer* observer) {
+  KVLAB_CHECK_GE(input.kv.tokens, 1);
+  Group group{.first = {input.layer, input.first_head, input.position},
+              .kv = input.kv,
+              .importance = Importance(input.importance, input.kv.tokens)};
+  for (int g = 0; g < input.group; ++g) {
+    group.queries.push_back(input.Query(g));
+  }
+  AttendGroup(group, observer, nullptr, out.data());
 }
 
 void SparseTopK::Prefill(const PrefillInput& input, ImportanceSink* importance,
@@ -174,30 +140,13 @@ void SparseTopK::Prefill(const PrefillInput& input, ImportanceSink* importance,
   }
   for (int i = 0; i < input.count; ++i) {
     const int position = input.first_position + i;
-    const KvHeadView kv = input.kv.First(position + 1);
-    TileReader reader(primitives_, kv);
+    Group group{.first = {input.layer, input.first_head, position},
+                .kv = input.kv.First(position + 1)};
     for (int g = 0; g < input.group; ++g) {
-      RequireFiniteQuery(input.Query(i, g), kv.head_dim,
-                         {input.layer, input.first_head + g, position});
-      reader.Add(input.Query(i, g));
+      group.queries.push_back(input.Query(i, g));
     }
-    const auto probes = Probes(reader, input.group, kv);
-    for (int g = 0; g < input.group; ++g) {
-      const HeadId id{input.layer, input.first_head + g, position};
-      const Selection selection = Choose(probes[g], {}, kv.tokens);
-      float total = 0;
-      const std::vector<float> weights = AttendOver(
-          reader, g, kv, id, selection.blocks,
-          output.data + i * output.position_stride + g * kv.head_dim, &total);
-      if (importance == nullptr) continue;
-      double* mass = importance->mass + g * importance->head_stride;
-      ForTiles(selection.blocks, options_.block_tokens, kv.tokens,
-               [&](int t, int count, int at) {
-                 for (int j = 0; j < count; ++j) {
-                   mass[t + j] += weights[at + j] / static_cast<double>(total);
-                 }
-               });
-    }
+    AttendGroup(group, nullptr, importance,
+                output.data + i * output.position_stride);
   }
 }
 

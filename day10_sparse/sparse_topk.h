@@ -80,18 +80,27 @@ class SparseTopK final : public AttentionStage {
                const PrefillOutput& output) override;
 
  private:
-  /// Query `head` of the reader over `blocks`; out [head_dim]. Returns the
-  /// weights of the blocks' tokens, not divided by `total`.
+  /// The query heads of one position that share a KV head.
+  struct Group {
+    HeadId first;  ///< of queries[0]; the others follow
+    KvHeadView kv;
+    std::vector<const float*> queries = {};
+    std::vector<double> importance = {};  ///< [blocks], or none
+
+    HeadId Id(int g) const {
+      return {first.layer, first.head + g, first.position};
+    }
+  };
+
+  /// Each head chooses its blocks and attends over them; out [heads][head_dim].
+  /// `observer` and `sink` may be null.
+  void AttendGroup(const Group& group, Observer* observer, ImportanceSink* sink,
+                   float* out) const;
+  /// Head `head` over `blocks`; out [head_dim]. Returns the weights of the
+  /// blocks' tokens, not divided by `total`.
   std::vector<float> AttendOver(TileReader& reader, int head,
-                                const KvHeadView& kv, const HeadId& id,
-                                std::span<const int> blocks, float* out,
-                                float* total) const;
-  /// The largest sampled dot of each block, [heads][blocks].
-  std::vector<std::vector<float>> Probes(TileReader& reader, int heads,
-                                         const KvHeadView& kv) const;
-  /// Chooses among the blocks of kv.
-  Selection Choose(std::span<const float> probes,
-                   std::span<const double> importance, int tokens) const;
+                                const Group& group, std::span<const int> blocks,
+                                float* out, float* total) const;
   /// What the selector sees of the prompt's importance.
   std::vector<double> Importance(std::span<const double> importance,
                                  int tokens) const;
