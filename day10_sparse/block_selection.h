@@ -88,6 +88,10 @@ struct SelectionInput {
   std::span<const float> probes = {};  ///< [blocks] largest sampled dot
   std::span<const double> importance =
       {};  ///< [blocks], or empty: none recorded
+  /// [blocks] share of exact attention that each block would get; only for a
+  /// selector that needs_masses, since to know it is to compute all of it.
+  std::span<const double> masses = {};
+  HeadId id = {};  ///< whose query it is
 };
 
 /// What it chose.
@@ -101,6 +105,9 @@ struct Selection {
 class BlockSelector {
  public:
   virtual ~BlockSelector() = default;
+  /// True to be given SelectionInput::masses.
+  virtual bool needs_masses() const { return false; }
+  /// Called concurrently for heads that do not share a KV head.
   virtual Selection Select(const SelectionInput& input) const = 0;
 };
 

@@ -3,44 +3,41 @@
 #include <algorithm>
 
 #include "common/base/error.h"
+#include "day10_sparse/block_masses.h"
 #include "day10_sparse/block_probes.h"
+#include "day10_sparse/block_tiles.h"
 
 namespace kvlab {
-namespace {
 
-/// Calls body(t, count, at) for each run of at most 32 tokens of the blocks:
-/// tokens t to t + count - 1 of the cache, which are number `at` and following
-/// among the chosen ones.
-template <typename Body>
-int ForTiles(std::span<const int> blocks, int block_tokens, int tokens,
-             const Body& body) {
-  int at = 0;
-  for (const int block : blocks) {
-    const int last = std::min((block + 1) * block_tokens, tokens);
-    for (int t = block * block_tokens; t < last; t += kTileTokens) {
-      const int count = std::min(kTileTokens, last - t);
-      body(t, count, at);
-      at += count;
-    }
-  }
-  return at;
+int SparseTopK::packed_step() const {
+  const int step = ProbesOf(0, options_.block_tokens, options_.block_tokens,
+                            options_.n_probe)
+                       .step;
+  return step > 1 && options_.block_tokens % step == 0 ? step : 0;
 }
 
-}  // namespace
-
 std::vector<double> SparseTopK::Importance(std::span<const double> importance,
-                                           int tokens) const {
+                                           int tokens) {
   if (importance.empty() || options_.importance == ImportanceUse::kOff) {
     return {};
   }
-  // An early token was seen by more queries than a late one.
-  std::vector<double> shares(importance.begin(), importance.end());
-  if (options_.importance == ImportanceUse::kPerViewer) {
-    for (std::size_t s = 0; s < shares.size(); ++s) {
-      shares[s] /= static_cast<double>(shares.size() - s);
+  const std::lock_guard lock(mutex_);
+  if (prompt_importance_.empty()) {
+    // An early token was seen by more queries than a late one.
+    std::vector<double> shares(importance.begin(), importance.end());
+    if (options_.importance == ImportanceUse::kPerViewer) {
+      for (std::size_t s = 0; s < shares.size(); ++s) {
+        shares[s] /= static_cast<double>(shares.size() - s);
+      }
     }
+    prompt_importance_ = BlockImportance(
+        shares, static_cast<int>(shares.size()), options_.block_tokens);
   }
-  return BlockImportance(shares, tokens, options_.block_tokens);
+  // Tokens decoded since then have none.
+  std::vector<double> sums = prompt_importance_;
+  sums.resize(
+      static_cast<std::size_t>(BlockCount(tokens, options_.block_tokens)));
+  return sums;
 }
 
 std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
@@ -48,21 +45,21 @@ std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
                                           std::span<const int> blocks,
                                           float* out, float* total) const {
   const KvHeadView& kv = group.kv;
+  const std::vector<BlockTile> tiles =
+      TilesOf(blocks, options_.block_tokens, kv.tokens);
   // Stage 1 over the chosen tokens alone, which stand one after another here.
-  std::vector<float> scores(blocks.size() *
-                            static_cast<std::size_t>(options_.block_tokens));
+  const int n = tiles.back().at + tiles.back().count;
+  std::vector<float> scores(static_cast<std::size_t>(n));
   // [scores]
-  const int n = ForTiles(blocks, options_.block_tokens, kv.tokens,
-                         [&](int t, int count, int at) {
-                           float* const tile = &scores[at];
-                           reader.Scores(t, count, head, {&tile, 1});
-                         });
+  for (const BlockTile& tile : tiles) {
+    float* const some = &scores[tile.at];
+    reader.Scores(tile.t, tile.count, head, {&some, 1}, tile.next);
+  }
   // [scores]
 
   // The weights add up to 1 over these tokens: what was not chosen is left out
   // of the sum as well.
   // [softmax]
-  scores.resize(static_cast<std::size_t>(n));
   const float M = primitives_.max(scores.data(), n);
   *total = 0;
   for (int t = 0; t < n; t += kTileTokens) {
@@ -74,11 +71,10 @@ std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
 
   // [weighted_values]
   std::vector<float> acc(static_cast<std::size_t>(kv.stride));
-  ForTiles(blocks, options_.block_tokens, kv.tokens,
-           [&](int t, int count, int at) {
-             const TileSum sum{&scores[at], acc.data()};
-             reader.AddValues(t, count, {&sum, 1});
-           });
+  for (const BlockTile& tile : tiles) {
+    const TileSum sum{&scores[tile.at], acc.data()};
+    reader.AddValues(tile.t, tile.count, {&sum, 1}, tile.next);
+  }
   for (int i = 0; i < kv.head_dim; ++i) out[i] = acc[i] / *total;
   // [weighted_values]
   return scores;
@@ -86,6 +82,7 @@ std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
 
 void SparseTopK::AttendGroup(const Group& group, Observer* observer,
                              ImportanceSink* sink, float* out) const {
+  Laps laps(times_);
   const KvHeadView& kv = group.kv;
   const auto heads = static_cast<int>(group.queries.size());
   TileReader reader(primitives_, kv);
@@ -95,13 +92,22 @@ void SparseTopK::AttendGroup(const Group& group, Observer* observer,
   }
   const auto probes = ProbeBlocks(reader, heads, kv.tokens,
                                   options_.block_tokens, options_.n_probe);
+  laps.End(&SparseTimes::probe);
   const auto blocks = static_cast<int>(probes[0].size());
   const bool dense = kv.tokens < options_.dense_below;
   for (int g = 0; g < heads; ++g) {
+    const std::vector<double> masses =
+        selector_->needs_masses()
+            ? BlockMasses(reader, primitives_, g, kv.tokens,
+                          options_.block_tokens)
+            : std::vector<double>{};
     const SelectionInput input{.k = dense ? blocks : options_.k,
                                .probes = probes[g],
-                               .importance = group.importance};
+                               .importance = group.importance,
+                               .masses = masses,
+                               .id = group.Id(g)};
     const Selection selection = selector_->Select(input);
+    laps.End(&SparseTimes::select);
     if (observer != nullptr) {
       observer->OnSelection(group.Id(g), options_.block_tokens,
                             DescribeSelection(input, selection));
@@ -110,14 +116,15 @@ void SparseTopK::AttendGroup(const Group& group, Observer* observer,
     const std::vector<float> weights =
         AttendOver(reader, g, group, selection.blocks,
                    out + std::int64_t{g} * kv.head_dim, &total);
+    laps.End(&SparseTimes::attend);
     if (sink == nullptr) continue;
     double* mass = sink->mass + g * sink->head_stride;
-    ForTiles(selection.blocks, options_.block_tokens, kv.tokens,
-             [&](int t, int count, int at) {
-               for (int j = 0; j < count; ++j) {
-                 mass[t + j] += weights[at + j] / static_cast<double>(total);
-               }
-             });
+    for (const BlockTile& tile :
+         TilesOf(selection.blocks, options_.block_tokens, kv.tokens)) {
+      for (int j = 0; j < tile.count; ++j) {
+        mass[tile.t + j] += weights[tile.at + j] / static_cast<double>(total);
+      }
+    }
   }
 }
 

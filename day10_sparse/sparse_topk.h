@@ -25,11 +25,13 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "common/attention/attention_stage.h"
 #include "common/attention/tile_reader.h"
 #include "day10_sparse/block_selection.h"
+#include "day10_sparse/sparse_times.h"
 
 namespace kvlab {
 
@@ -69,7 +71,17 @@ class SparseTopK final : public AttentionStage {
     return options_.importance != ImportanceUse::kOff;
   }
 
-  /// See AttentionStage::Attend.
+  /// The distance of the probed keys, where it is the same in every block.
+  int packed_step() const override;
+
+  /// From now on adds its times to `times`, which must outlive it; null: no
+  /// longer.
+  void Time(SparseTimes* times) { times_ = times; }
+
+  void BeginPrompt() override { prompt_importance_.clear(); }
+
+  /// See AttentionStage::Attend. The importance is that of the prompt: the same
+  /// in every call until BeginPrompt.
   void Attend(const AttendInput& input, std::span<float> out,
               Observer* observer) override;
 
@@ -101,12 +113,16 @@ class SparseTopK final : public AttentionStage {
   std::vector<float> AttendOver(TileReader& reader, int head,
                                 const Group& group, std::span<const int> blocks,
                                 float* out, float* total) const;
-  /// What the selector sees of the prompt's importance.
+  /// What the selector sees of the prompt's importance: a number for each block
+  /// of `tokens` tokens.
   std::vector<double> Importance(std::span<const double> importance,
-                                 int tokens) const;
+                                 int tokens);
 
   SparseOptions options_;
   std::unique_ptr<BlockSelector> selector_;
+  SparseTimes* times_ = nullptr;
+  std::mutex mutex_;
+  std::vector<double> prompt_importance_;  // of its blocks, once computed
 };
 
 }  // namespace kvlab

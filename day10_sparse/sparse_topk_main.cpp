@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   using namespace kvlab;
   SparseOptions options;
   std::string importance = "raw";
+  SparseTimes times;
   const auto read = [&] {
     options.importance = kImportanceUses.at(importance);
     return options;
@@ -65,7 +66,10 @@ int main(int argc, char** argv) {
        .has_kv = true,
        .make_stage =
            [&](const StageSettings& settings) {
-             return std::make_unique<SparseTopK>(settings.primitives, read());
+             auto stage =
+                 std::make_unique<SparseTopK>(settings.primitives, read());
+             stage->Time(&times);
+             return stage;
            },
        .sparse =
            [&] {
@@ -77,6 +81,7 @@ int main(int argc, char** argv) {
                  {"sparse_prefill", options.sparse_prefill},
                  {"dense_below", options.dense_below}};
            },
+       .select_share = [&] { return times.TakeSelectShare(); },
        .declare_options =
            [&](CLI::App& app) {
              DeclareSparseOptions(app, options, importance);

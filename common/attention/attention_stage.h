@@ -99,6 +99,10 @@ class AttentionStage {
   /// then recorded during prefill.
   virtual bool uses_importance() const { return false; }
 
+  /// > 0: the stage will often read every so-manieth key alone. A cache that
+  /// keeps these packed (KvCacheShape::packed_step) makes it faster, no more.
+  virtual int packed_step() const { return 0; }
+
   /// A new prompt: nothing of the last one may survive.
   virtual void BeginPrompt() {}
 

@@ -35,14 +35,28 @@ struct KvHeadView {
   const float* key_scales = nullptr;         ///< kQ8: [tokens]
   const float* value_scales = nullptr;       ///< kQ8: [tokens]
 
+  /// The keys of tokens 0, packed_step, 2 * packed_step, ... once more, one
+  /// after another, where the cache keeps them so (packed_step > 0): to probe
+  /// them is to read one stream.
+  int packed_step = 0;
+  const float* packed_keys = nullptr;         ///< kF32
+  const std::int8_t* packed_codes = nullptr;  ///< kQ8
+  const float* packed_scales = nullptr;       ///< kQ8
+
   /// Rows of tokens t, t + step, ..., `count` <= 32 of them, as the primitives
-  /// take them.
+  /// take them; from the packed ones where these have them.
   KvRows Keys(int t, int count, int step = 1) const {
-    return {Key(t), count, stride, step};
+    if (!IsPacked(t, step)) return {Key(t), count, stride, step};
+    return {packed_keys + Row(t / packed_step), count, stride,
+            step / packed_step};
   }
   KvRows Values(int t, int count) const { return {Value(t), count, stride}; }
   KvRowsQ8 KeysQ8(int t, int count, int step = 1) const {
-    return {KeyCodes(t), key_scales + t, count, stride, step};
+    if (!IsPacked(t, step)) {
+      return {KeyCodes(t), key_scales + t, count, stride, step};
+    }
+    return {packed_codes + Row(t / packed_step),
+            packed_scales + t / packed_step, count, stride, step / packed_step};
   }
   KvRowsQ8 ValuesQ8(int t, int count) const {
     return {ValueCodes(t), value_scales + t, count, stride};
@@ -66,6 +80,9 @@ struct KvHeadView {
   }
 
  private:
+  bool IsPacked(int t, int step) const {
+    return packed_step > 0 && t % packed_step == 0 && step % packed_step == 0;
+  }
   std::int64_t Row(int t) const { return std::int64_t{t} * stride; }
 };
 

@@ -30,27 +30,38 @@ void TileReader::Add(const float* query) {
 }
 
 void TileReader::Dots(int t, int count, int step, int first,
-                      std::span<float* const> dots, float scale) {
+                      std::span<float* const> dots, float scale, int next) {
   const auto heads = static_cast<int>(dots.size());
   if (kv_.format == KvFormat::kF32) {
+    KvRows keys = kv_.Keys(t, count, step);
+    if (next >= 0) keys.next = kv_.Key(next);
     for (int i = 0; i < heads; ++i) queries_[first + i].scores = dots[i];
-    primitives_.dot_keys(&queries_[first], heads, kv_.Keys(t, count, step),
-                         scale);
+    primitives_.dot_keys(&queries_[first], heads, keys, scale);
   } else {
+    KvRowsQ8 keys = kv_.KeysQ8(t, count, step);
+    if (next >= 0) {
+      keys.next = kv_.KeyCodes(next);
+      keys.next_scales = kv_.key_scales + next;
+    }
     for (int i = 0; i < heads; ++i) queries_q8_[first + i].scores = dots[i];
-    primitives_.dot_keys_q8(&queries_q8_[first], heads,
-                            kv_.KeysQ8(t, count, step), scale);
+    primitives_.dot_keys_q8(&queries_q8_[first], heads, keys, scale);
   }
 }
 
-void TileReader::AddValues(int t, int count,
-                           std::span<const TileSum> heads) const {
+void TileReader::AddValues(int t, int count, std::span<const TileSum> heads,
+                           int next) const {
   const auto some = static_cast<int>(heads.size());
   if (kv_.format == KvFormat::kF32) {
-    primitives_.accumulate_values(heads.data(), some, kv_.Values(t, count));
+    KvRows values = kv_.Values(t, count);
+    if (next >= 0) values.next = kv_.Value(next);
+    primitives_.accumulate_values(heads.data(), some, values);
   } else {
-    primitives_.accumulate_values_q8(heads.data(), some,
-                                     kv_.ValuesQ8(t, count));
+    KvRowsQ8 values = kv_.ValuesQ8(t, count);
+    if (next >= 0) {
+      values.next = kv_.ValueCodes(next);
+      values.next_scales = kv_.value_scales + next;
+    }
+    primitives_.accumulate_values_q8(heads.data(), some, values);
   }
 }
 

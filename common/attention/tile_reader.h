@@ -39,18 +39,20 @@ class TileReader {
   void Add(const float* query);
 
   /// scores[i][j] = q . K[t + j] / sqrt(d) for j < count <= 32, q being query
-  /// first + i.
-  void Scores(int t, int count, int first, std::span<float* const> scores) {
-    Dots(t, count, 1, first, scores, scale_);
+  /// first + i. `next` >= 0: after this tile the one at token `next` is read.
+  void Scores(int t, int count, int first, std::span<float* const> scores,
+              int next = -1) {
+    Dots(t, count, 1, first, scores, scale_, next);
   }
 
   /// The same for every step-th token from t on, times `scale`.
   void Dots(int t, int count, int step, int first, std::span<float* const> dots,
-            float scale);
+            float scale, int next = -1);
 
   /// acc[j] = fma(weights[i], V[t + i][j], acc[j]), i < count ascending, for
-  /// each head.
-  void AddValues(int t, int count, std::span<const TileSum> heads) const;
+  /// each head. `next` as in Scores.
+  void AddValues(int t, int count, std::span<const TileSum> heads,
+                 int next = -1) const;
 
  private:
   const Primitives& primitives_;

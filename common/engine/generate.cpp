@@ -23,10 +23,9 @@ int Argmax(std::span<const float> logits) {
                           logits.begin());
 }
 
-Generation Generate(Transformer& transformer, KvCache& cache,
-                    AttentionStage& stage, std::span<const int> prompt,
-                    const GenerateOptions& options) {
-  KVLAB_CHECK_GE(options.max_tokens, 1);
+ReadPrompt Prefill(Transformer& transformer, KvCache& cache,
+                   AttentionStage& stage, std::span<const int> prompt,
+                   const GenerateOptions& options) {
   const auto prompt_tokens = static_cast<int>(prompt.size());
   cache.Clear();
   stage.BeginPrompt();
@@ -36,18 +35,27 @@ Generation Generate(Transformer& transformer, KvCache& cache,
     importance.emplace(shape.layers, transformer.config().heads, prompt_tokens);
   }
 
-  Generation result;
-  const auto prefill_start = Clock::now();
-  std::span<const float> logits =
+  ReadPrompt result{.tokens = prompt_tokens};
+  const auto start = Clock::now();
+  const std::span<const float> logits =
       transformer.Prefill(prompt, cache, stage,
                           {.chunk = options.prefill_chunk,
                            .importance = importance ? &*importance : nullptr,
                            .observer = options.observer,
                            .progress = options.progress});
-  result.prefill_s = MillisecondsSince(prefill_start) / 1000;
-  std::vector<double> totals;
-  if (importance) totals = importance->Total(prompt_tokens);
+  result.prefill_s = MillisecondsSince(start) / 1000;
+  result.logits.assign(logits.begin(), logits.end());
+  if (importance) result.importance = importance->Total(prompt_tokens);
+  return result;
+}
 
+Generation Continue(Transformer& transformer, KvCache& cache,
+                    AttentionStage& stage, const ReadPrompt& prompt,
+                    const GenerateOptions& options) {
+  KVLAB_CHECK_GE(options.max_tokens, 1);
+  cache.Truncate(prompt.tokens);
+  Generation result{.prefill_s = prompt.prefill_s};
+  std::span<const float> logits = prompt.logits;
   for (;;) {
     const int token = Argmax(logits);
     if (std::ranges::find(options.stop_ids, token) != options.stop_ids.end()) {
@@ -61,10 +69,17 @@ Generation Generate(Transformer& transformer, KvCache& cache,
     const auto start = Clock::now();
     logits = transformer.Decode(
         token, cache, stage,
-        {.importance = totals, .observer = options.observer});
+        {.importance = prompt.importance, .observer = options.observer});
     result.total_ms.push_back(MillisecondsSince(start));
     result.attention_ms.push_back(transformer.last_attention_ms());
   }
+}
+
+Generation Generate(Transformer& transformer, KvCache& cache,
+                    AttentionStage& stage, std::span<const int> prompt,
+                    const GenerateOptions& options) {
+  return Continue(transformer, cache, stage,
+                  Prefill(transformer, cache, stage, prompt, options), options);
 }
 
 }  // namespace kvlab

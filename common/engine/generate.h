@@ -23,18 +23,38 @@ struct GenerateOptions {
 
 /// What came out.
 struct Generation {
-  std::vector<int> tokens;  ///< generated, without the stop token
-  bool stopped = false;     ///< a stop token ended it, not max_tokens
+  std::vector<int> tokens = {};  ///< generated, without the stop token
+  bool stopped = false;          ///< a stop token ended it, not max_tokens
   double prefill_s = 0;
-  std::vector<double> attention_ms;  ///< per decode step, in the stage
-  std::vector<double> total_ms;      ///< per decode step, all of it
+  std::vector<double> attention_ms = {};  ///< per decode step, in the stage
+  std::vector<double> total_ms = {};      ///< per decode step, all of it
 };
 
 /// Index of the largest logit, the smallest index among equals.
 int Argmax(std::span<const float> logits);
 
-/// Runs the prompt (at least one token) through the model and continues it
-/// greedily. Clears the cache first; it must have room for prompt + max_tokens.
+/// A prompt after prefill, from which several stages may go on.
+struct ReadPrompt {
+  int tokens = 0;                       ///< of the prompt, in the cache
+  std::vector<float> logits = {};       ///< after the last of them
+  std::vector<double> importance = {};  ///< of each; empty if not recorded
+  double prefill_s = 0;
+};
+
+/// Runs the prompt (at least one token) through the model. Clears the cache
+/// first.
+ReadPrompt Prefill(Transformer& transformer, KvCache& cache,
+                   AttentionStage& stage, std::span<const int> prompt,
+                   const GenerateOptions& options);
+
+/// Continues a prompt greedily. What the cache holds beyond the prompt is
+/// forgotten first; it must have room for max_tokens more. Another stage than
+/// the one that read the prompt must have had its BeginPrompt.
+Generation Continue(Transformer& transformer, KvCache& cache,
+                    AttentionStage& stage, const ReadPrompt& prompt,
+                    const GenerateOptions& options);
+
+/// Both, one after the other.
 Generation Generate(Transformer& transformer, KvCache& cache,
                     AttentionStage& stage, std::span<const int> prompt,
                     const GenerateOptions& options);

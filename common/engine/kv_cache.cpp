@@ -29,23 +29,54 @@ std::int64_t AvailableMemory() {
 
 constexpr std::int64_t kFloatBytes = sizeof(float);
 
-/// Rows of a plane: the capacity in whole blocks.
-std::int64_t Rows(const KvCacheShape& shape) {
-  return (std::int64_t{shape.capacity} + kTileTokens - 1) / kTileTokens *
-         kTileTokens;
+/// `tokens` rounded up to whole blocks.
+std::int64_t WholeBlocks(std::int64_t tokens) {
+  return (tokens + kTileTokens - 1) / kTileTokens * kTileTokens;
 }
 
-/// Bytes of the codes or floats of one plane, all rows of all blocks.
-std::int64_t PlaneBytes(const KvCacheShape& shape) {
-  return Rows(shape) * shape.stride() *
+/// Rows of a plane: the capacity in whole blocks.
+std::int64_t Rows(const KvCacheShape& shape) {
+  return WholeBlocks(shape.capacity);
+}
+
+/// How many of the first `tokens` keys are kept packed.
+std::int64_t PackedCount(const KvCacheShape& shape, std::int64_t tokens) {
+  if (shape.packed_step == 0) return 0;
+  return (tokens + shape.packed_step - 1) / shape.packed_step;
+}
+
+/// Rows of a packed plane.
+std::int64_t PackedRows(const KvCacheShape& shape) {
+  return WholeBlocks(PackedCount(shape, Rows(shape)));
+}
+
+/// Bytes of the codes or floats of `rows` rows.
+std::int64_t RowBytes(const KvCacheShape& shape, std::int64_t rows) {
+  return rows * shape.stride() *
          (shape.format == KvFormat::kF32 ? kFloatBytes : 1);
+}
+
+/// Bytes of the scales of `rows` rows.
+std::int64_t ScaleBytes(const KvCacheShape& shape, std::int64_t rows) {
+  return shape.format == KvFormat::kF32 ? 0 : rows * kFloatBytes;
+}
+
+/// Bytes of one plane, all rows of all blocks.
+std::int64_t PlaneBytes(const KvCacheShape& shape) {
+  return RowBytes(shape, Rows(shape));
 }
 
 /// Bytes of all planes of one layer and KV head.
 std::int64_t HeadBytes(const KvCacheShape& shape) {
-  const std::int64_t scales =
-      shape.format == KvFormat::kF32 ? 0 : Rows(shape) * kFloatBytes;
-  return 2 * (PlaneBytes(shape) + scales);
+  const std::int64_t packed = PackedRows(shape);
+  return 2 * (PlaneBytes(shape) + ScaleBytes(shape, Rows(shape))) +
+         RowBytes(shape, packed) + ScaleBytes(shape, packed);
+}
+
+/// Bytes of a row that say something: codes or floats, and the scale.
+std::int64_t UsedRowBytes(const KvCacheShape& shape) {
+  return shape.format == KvFormat::kF32 ? shape.head_dim * kFloatBytes
+                                        : shape.head_dim + kFloatBytes;
 }
 
 /// Index of the first element that is not finite, -1 if all are.
@@ -98,14 +129,25 @@ KvCache::~KvCache() {
   munmap(memory_, static_cast<std::size_t>(shape_.bytes()));
 }
 
-void KvCache::Clear() { std::fill(tokens_.begin(), tokens_.end(), 0); }
+void KvCache::Truncate(int tokens) {
+  KVLAB_CHECK_LE(tokens, this->tokens());
+  std::fill(tokens_.begin(), tokens_.end(), tokens);
+}
 
 KvCache::Planes KvCache::PlanesOf(int layer, int kv_head) const {
   const std::int64_t index = std::int64_t{layer} * shape_.kv_heads + kv_head;
   std::byte* keys = memory_ + index * HeadBytes(shape_);
   std::byte* values = keys + PlaneBytes(shape_);
-  auto* scales = reinterpret_cast<float*>(values + PlaneBytes(shape_));
-  return {keys, values, scales, scales + Rows(shape_)};
+  std::byte* key_scales = values + PlaneBytes(shape_);
+  const std::int64_t scale_bytes = ScaleBytes(shape_, Rows(shape_));
+  std::byte* packed = key_scales + 2 * scale_bytes;
+  std::byte* packed_scales = packed + RowBytes(shape_, PackedRows(shape_));
+  return {keys,
+          values,
+          reinterpret_cast<float*>(key_scales),
+          reinterpret_cast<float*>(key_scales + scale_bytes),
+          packed,
+          reinterpret_cast<float*>(packed_scales)};
 }
 
 void KvCache::Store(std::span<const float> row, int token, std::byte* plane,
@@ -140,8 +182,13 @@ void KvCache::Append(int layer, std::span<const float> k,
     const Planes planes = PlanesOf(layer, head);
     for (int i = 0; i < count; ++i) {
       const std::int64_t from = i * row + std::int64_t{head} * d;
-      Store(k.subspan(from, d), first + i, planes.keys, planes.key_scales);
-      Store(v.subspan(from, d), first + i, planes.values, planes.value_scales);
+      const int token = first + i;
+      Store(k.subspan(from, d), token, planes.keys, planes.key_scales);
+      if (shape_.packed_step > 0 && token % shape_.packed_step == 0) {
+        Store(k.subspan(from, d), token / shape_.packed_step,
+              planes.packed_keys, planes.packed_scales);
+      }
+      Store(v.subspan(from, d), token, planes.values, planes.value_scales);
     }
   }
   tokens_[layer] += count;
@@ -162,15 +209,24 @@ KvHeadView KvCache::View(int layer, int kv_head) const {
     view.key_scales = planes.key_scales;
     view.value_scales = planes.value_scales;
   }
+  if (shape_.packed_step > 0) {
+    view.packed_step = shape_.packed_step;
+    view.packed_keys = reinterpret_cast<const float*>(planes.packed_keys);
+    view.packed_codes =
+        reinterpret_cast<const std::int8_t*>(planes.packed_keys);
+    view.packed_scales = planes.packed_scales;
+  }
   return view;
 }
 
 std::int64_t KvCache::used_bytes() const {
-  const std::int64_t row_bytes = shape_.format == KvFormat::kF32
-                                     ? shape_.head_dim * kFloatBytes
-                                     : shape_.head_dim + kFloatBytes;
   return 2 * std::int64_t{shape_.layers} * shape_.kv_heads * tokens() *
-         row_bytes;
+         UsedRowBytes(shape_);
+}
+
+std::int64_t KvCache::packed_bytes() const {
+  return std::int64_t{shape_.layers} * shape_.kv_heads *
+         PackedCount(shape_, tokens()) * UsedRowBytes(shape_);
 }
 
 }  // namespace kvlab

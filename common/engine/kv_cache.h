@@ -13,6 +13,9 @@
 ///
 /// Lesson 9-1. In q8 each row has one scale, max|x| / 127, and is quantised
 /// once, when it is appended: 132 bytes a row at head_dim 128, not 512.
+///
+/// Lesson 10-2. With a packed_step of 4 every fourth key is kept a second time,
+/// in planes that hold nothing else: to probe them is then to read one stream.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +34,8 @@ struct KvCacheShape {
   int kv_heads = 0;
   int head_dim = 0;
   int capacity = 0;  ///< most tokens it will ever hold
+  /// > 0: keys 0, packed_step, ... are also kept packed (see KvHeadView).
+  int packed_step = 0;
 
   /// Elements from row to row: head_dim padded as the format asks.
   int stride() const;
@@ -56,7 +61,10 @@ class KvCache {
   int tokens() const { return tokens_.back(); }
 
   /// Forgets all tokens: a new prompt.
-  void Clear();
+  void Clear() { Truncate(0); }
+
+  /// Forgets all tokens but the first `tokens` <= tokens().
+  void Truncate(int tokens);
 
   /// Appends `count` tokens to a layer. k, v: [count][kv_heads][head_dim], RoPE
   /// applied to k. Throws Error naming layer, head and position if an element
@@ -68,8 +76,11 @@ class KvCache {
   KvHeadView View(int layer, int kv_head) const;
 
   /// Bytes of keys and values (codes and scales for q8) of the cached tokens,
-  /// padding not counted: what --json calls kv.bytes.
+  /// padding and the packed copy not counted: what --json calls kv.bytes.
   std::int64_t used_bytes() const;
+
+  /// Bytes of the packed copies of their keys.
+  std::int64_t packed_bytes() const;
 
  private:
   /// Where the planes of one layer and KV head begin.
@@ -78,6 +89,8 @@ class KvCache {
     std::byte* values;
     float* key_scales;  // q8 only
     float* value_scales;
+    std::byte* packed_keys;  // only with a packed_step
+    float* packed_scales;
   };
   Planes PlanesOf(int layer, int kv_head) const;
   void Store(std::span<const float> row, int token, std::byte* plane,

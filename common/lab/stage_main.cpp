@@ -180,6 +180,9 @@ struct Run {
   Generation generation;
   std::string output;
   std::int64_t kv_bytes = 0;
+  std::int64_t packed_bytes = 0;
+  /// For a stage that selects: of each step's attention, what choosing took.
+  std::vector<double> select_ms = {};
   Isa isa = Isa::kScalar;
 
   bool Found() const {
@@ -225,7 +228,12 @@ void PrintReport(const Run& run) {
   PrintLine("generated", StrCat(g.tokens.size(), " tokens",
                                 g.stopped ? "" : ", stopped by --max-tokens"));
   PrintLine("prefill", Fixed(g.prefill_s, 2) + " s");
-  PrintLine("decode, attention", per_token(g.attention_ms));
+  PrintLine("decode, attention",
+            per_token(g.attention_ms) +
+                (run.select_ms.empty()
+                     ? ""
+                     : StrCat(", of it ", Fixed(*Median(run.select_ms), 3),
+                              " to choose the blocks")));
   PrintLine("decode, total", per_token(g.total_ms));
   if (run.program.has_tile) {
     PrintLine("tile", StrCat(run.options.tile, " tokens"));
@@ -238,7 +246,11 @@ void PrintReport(const Run& run) {
                      sparse["importance"].get<std::string>()));
   }
   PrintLine("KV cache",
-            StrCat(HumanBytes(run.kv_bytes), " (", run.options.kv, ")"));
+            StrCat(HumanBytes(run.kv_bytes), " (", run.options.kv, ")",
+                   run.packed_bytes == 0
+                       ? ""
+                       : StrCat(", and ", HumanBytes(run.packed_bytes),
+                                " of keys packed for probing")));
   PrintLine("ISA, threads",
             StrCat(IsaName(run.isa), ", ", run.options.threads));
 }
@@ -273,7 +285,7 @@ void PrintJson(const Run& run) {
                     {"generated", g.tokens.size()}};
   json["prefill_s"] = g.prefill_s;
   json["decode"] = {{"attention_ms", median(g.attention_ms)},
-                    {"select_ms", Json()},
+                    {"select_ms", median(run.select_ms)},
                     {"total_ms", median(g.total_ms)}};
   json["kv"] = {{"format", run.options.kv}, {"bytes", run.kv_bytes}};
   json["tile"] = run.program.has_tile ? Json(run.options.tile) : Json();
@@ -369,9 +381,11 @@ int RunStage(const StageProgram& program, const Options& o) {
   const int capacity = static_cast<int>(prompt.tokens.size()) + o.max_tokens;
   Transformer transformer(model.config, model.weights, primitives, pool);
   const KvFormat format = o.kv == "q8" ? KvFormat::kQ8 : KvFormat::kF32;
-  KvCache cache(transformer.CacheShape(format, capacity), primitives);
   const std::unique_ptr<AttentionStage> stage =
       program.make_stage({.primitives = primitives, .tile = o.tile});
+  KvCacheShape shape = transformer.CacheShape(format, capacity);
+  shape.packed_step = stage->packed_step();
+  KvCache cache(shape, primitives);
 
   Run run{.program = program,
           .options = o,
@@ -405,6 +419,7 @@ int RunStage(const StageProgram& program, const Options& o) {
   if (!o.dump.empty()) observers.Add(dump);
   TraceRecorder trace(trace_filter, prompt_tokens);
   if (!o.trace.empty()) observers.Add(trace);
+  std::vector<double> shares;
   const std::vector<int> no_stop;
   progress.Show(0);
   run.generation = Generate(transformer, cache, *stage, prompt.tokens,
@@ -421,11 +436,21 @@ int RunStage(const StageProgram& program, const Options& o) {
                              .on_token =
                                  [&](int token) {
                                    CheckInterrupted();
+                                   if (program.select_share) {
+                                     shares.push_back(program.select_share());
+                                   }
                                    show(decoder.Push(token));
                                  }});
   show(decoder.Flush());
   run.output = model.tokenizer.Decode(run.generation.tokens, true);
   run.kv_bytes = cache.used_bytes();
+  run.packed_bytes = cache.packed_bytes();
+  // The share before the first token is that of prefill.
+  for (std::size_t i = 0; i < run.generation.attention_ms.size(); ++i) {
+    if (shares.empty()) break;
+    shares.push_back(program.select_share());
+    run.select_ms.push_back(run.generation.attention_ms[i] * shares[i + 1]);
+  }
 
   if (o.json) {
     PrintJson(run);

@@ -35,6 +35,9 @@ struct StageProgram {
   /// For a stage that selects blocks: its settings, as --json shows them; it
   /// takes --trace. Called after the options were read.
   std::function<nlohmann::ordered_json()> sparse = {};
+  /// For the same: of its time since the last call, the share (0 ... 1) that
+  /// went into choosing.
+  std::function<double()> select_share = {};
   /// Declares the options that only this stage has; may be empty.
   std::function<void(CLI::App&)> declare_options = {};
 };

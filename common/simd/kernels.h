@@ -96,7 +96,7 @@ struct Kernels {
     int t = 0;
     for (; t + kRows <= keys.tokens; t += kRows) {
       const float* rows = keys.data + t * spacing;
-      PrefetchRows(rows, kRows, keys.step, stride);
+      PrefetchRows(rows, After(keys.next, t, stride), kRows, keys.step, stride);
       int h = 0;
       for (; h + V::kMatmulTokens <= count; h += V::kMatmulTokens) {
         DotManyHeads(heads + h, rows, spacing, t, stride);
@@ -195,8 +195,8 @@ struct Kernels {
   /// few enough for the hardware to see that they are read one after another.
   /// `first`: nobody has asked for the next rows yet.
   template <int kHeads, typename T>
-  static void AddTile(const TileSum* heads, const T* values, int tokens,
-                      int stride, bool first) {
+  static void AddTile(const TileSum* heads, const T* values, const T* next,
+                      int tokens, int stride, bool first) {
     const float* weights[kHeads];
     float* acc[kHeads];
     for (int h = 0; h < kHeads; ++h) {
@@ -206,7 +206,7 @@ struct Kernels {
     for (int t = 0; t < tokens; t += V::kValueRows) {
       const int count = tokens - t < V::kValueRows ? tokens - t : V::kValueRows;
       const T* rows = values + std::int64_t{t} * stride;
-      if (first) PrefetchRows(rows, count, 1, stride);
+      if (first) PrefetchRows(rows, After(next, t, stride), count, 1, stride);
       int i = 0;
       for (; i + V::kColumns <= stride; i += V::kColumns) {
         constexpr int kVectors = V::kColumns / kLanes;
@@ -228,15 +228,18 @@ struct Kernels {
                                const KvRows& values) {
     int h = 0;
     for (; h + 2 <= count; h += 2) {
-      AddTile<2>(heads + h, values.data, values.tokens, values.stride, h == 0);
+      AddTile<2>(heads + h, values.data, values.next, values.tokens,
+                 values.stride, h == 0);
     }
     if (h < count) {
-      AddTile<1>(heads + h, values.data, values.tokens, values.stride, h == 0);
+      AddTile<1>(heads + h, values.data, values.next, values.tokens,
+                 values.stride, h == 0);
     }
   }
 
   static void AccumulateValuesQ8(const TileSum* heads, int count,
                                  const KvRowsQ8& values) {
+    if (values.next != nullptr) PrefetchScales(values.next_scales);
     for (int h = 0; h < count; h += 2) {
       const int some = count - h < 2 ? 1 : 2;
       float weights[2][kTileTokens];
@@ -248,26 +251,43 @@ struct Kernels {
         scaled[i] = {weights[i], heads[h + i].acc};
       }
       if (some == 2) {
-        AddTile<2>(scaled, values.codes, values.tokens, values.stride, h == 0);
+        AddTile<2>(scaled, values.codes, values.next, values.tokens,
+                   values.stride, h == 0);
       } else {
-        AddTile<1>(scaled, values.codes, values.tokens, values.stride, h == 0);
+        AddTile<1>(scaled, values.codes, values.next, values.tokens,
+                   values.stride, h == 0);
       }
     }
   }
 
-  /// Asks for what comes kPrefetchBytes after these rows: the next rows of the
-  /// stream. Decode attention waits for memory, and computes too long between
-  /// two reads for the hardware to run ahead far enough by itself. Of every
-  /// step-th row, the next `count` are asked for. An address beyond the cache's
-  /// end does no harm.
+  /// Row t of `next`, if there is one.
+  template <typename T>
+  static const T* After(const T* next, int t, int stride) {
+    return next == nullptr ? nullptr : next + std::int64_t{t} * stride;
+  }
+
+  /// Asks for `next`, as many rows as there are here; if it is null, for what
+  /// comes kPrefetchBytes after these rows: the next rows of the stream. Decode
+  /// attention waits for memory, and computes too long between two reads for
+  /// the hardware to run ahead far enough by itself; and it cannot know which
+  /// block is wanted next. Of every step-th row, the next `count` are asked
+  /// for. An address beyond the cache's end does no harm.
   ///
   /// Always inlined: to gcc 12 a call of a function that only prefetches has no
   /// effect, and it leaves the call out.
   template <typename T>
-  [[gnu::always_inline]] static void PrefetchRows(const T* rows, int count,
-                                                  int step, int stride) {
+  [[gnu::always_inline]] static void PrefetchRows(const T* rows, const T* next,
+                                                  int count, int step,
+                                                  int stride) {
+    const int row_bytes = stride * static_cast<int>(sizeof(T));
+    if (next != nullptr) {
+      const auto* bytes = reinterpret_cast<const char*>(next);
+      for (int i = 0; i < count * row_bytes; i += 64) {
+        __builtin_prefetch(bytes + i);
+      }
+      return;
+    }
     if constexpr (V::kPrefetchBytes > 0) {
-      const int row_bytes = stride * static_cast<int>(sizeof(T));
       const auto* bytes = reinterpret_cast<const char*>(rows);
       if (step == 1) {
         bytes += V::kPrefetchBytes;
@@ -283,6 +303,11 @@ struct Kernels {
         }
       }
     }
+  }
+
+  /// Asks for the scales of a tile.
+  [[gnu::always_inline]] static void PrefetchScales(const float* scales) {
+    for (int i = 0; i < kTileTokens; i += 16) __builtin_prefetch(scales + i);
   }
 
   static float Quantise(const float* x, int n, std::int8_t* codes) {
@@ -323,10 +348,12 @@ struct Kernels {
   static void DotKeysQ8(const TileScoresQ8* heads, int count,
                         const KvRowsQ8& keys, float scale) {
     const int spacing = keys.step * keys.stride;
+    if (keys.next != nullptr) PrefetchScales(keys.next_scales);
     for (int t = 0; t < keys.tokens; t += kLanes) {
       const int present = keys.tokens - t < kLanes ? keys.tokens - t : kLanes;
       const std::int8_t* rows = keys.codes + std::int64_t{t} * spacing;
-      PrefetchRows(rows, present, keys.step, keys.stride);
+      PrefetchRows(rows, After(keys.next, t, keys.stride), present, keys.step,
+                   keys.stride);
       const V scales = LoadScales(keys, t, present);
       if (present == kLanes) {  // a constant: no test for absent rows is left
         for (int h = 0; h < count; ++h) {

@@ -51,6 +51,9 @@ struct KvRows {
   int tokens;
   int stride;    ///< a multiple of 16
   int step = 1;  ///< for keys: every step-th row of the cache from `data` on
+  /// Rows that are read after these, to be asked for meanwhile; null: those
+  /// that follow in the cache. It changes no result.
+  const float* next = nullptr;
 };
 struct KvRowsQ8 {
   const std::int8_t* codes;
@@ -58,6 +61,8 @@ struct KvRowsQ8 {
   int tokens;
   int stride;    ///< a multiple of 32
   int step = 1;  ///< of codes and scales alike
+  const std::int8_t* next = nullptr;
+  const float* next_scales = nullptr;  ///< theirs, if there is a `next`
 };
 
 /// What one query head gets from a tile of keys: a query [stride], padded with
