@@ -12,7 +12,8 @@ namespace kvlab {
 /// The largest dot, not scaled, of the sampled keys of each block (ProbesOf
 /// says which): [heads][blocks], for queries 0 to heads - 1 of the reader over
 /// the first `tokens` tokens. A dot that is no number stays one.
-std::vector<std::vector<float>> ProbeBlocks(TileReader& reader, int heads,
+std::vector<std::vector<float>> ProbeBlocks(const Primitives& primitives,
+                                            TileReader& reader, int heads,
                                             int tokens, int block_tokens,
                                             int n_probe);
 

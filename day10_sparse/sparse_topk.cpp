@@ -90,7 +90,7 @@ void SparseTopK::AttendGroup(const Group& group, Observer* observer,
     RequireFiniteQuery(group.queries[g], kv.head_dim, group.Id(g));
     reader.Add(group.queries[g]);
   }
-  const auto probes = ProbeBlocks(reader, heads, kv.tokens,
+  const auto probes = ProbeBlocks(primitives_, reader, heads, kv.tokens,
                                   options_.block_tokens, options_.n_probe);
   laps.End(&SparseTimes::probe);
   const auto blocks = static_cast<int>(probes[0].size());

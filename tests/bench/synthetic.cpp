@@ -5,96 +5,13 @@
 #include <algorithm>
 #include <random>
 
-#include "common/attention/attention_stage.h"
-#include "tests/bench/read_memory.h"
+#include "common/lab/read_memory.h"
 
 namespace kvlab::bench {
-namespace {
-
-constexpr std::int64_t kFloatBytes = sizeof(float);
-
-/// Sets of `bytes` bytes each that together are several times the last cache,
-/// and at least two, so that one is read while the other is cold.
-int Sets(std::int64_t bytes, bool cold) {
-  if (!cold) return 1;
-  return static_cast<int>(
-      std::max<std::int64_t>(2, 4 * LastLevelCache() / bytes + 1));
-}
-
-KvCacheShape CacheShape(const AttentionShape& shape) {
-  KvCacheShape cache{.format = shape.format,
-                     .layers = 1,
-                     .kv_heads = shape.kv_heads,
-                     .head_dim = shape.head_dim,
-                     .capacity = shape.tokens};
-  cache.layers = Sets(cache.bytes(), shape.cold);
-  return cache;
-}
-
-}  // namespace
-
-std::int64_t LastLevelCache() {
-  std::int64_t largest = 0;
-  for (const auto& cache : benchmark::CPUInfo::Get().caches) {
-    largest = std::max<std::int64_t>(largest, cache.size);
-  }
-  return largest > 0 ? largest : std::int64_t{32} << 20;
-}
-
-std::vector<float> Gaussian(std::int64_t n) {
-  std::mt19937_64 random(9);  // only speed is measured: any numbers do
-  std::normal_distribution<float> normal;
-  std::vector<float> x(static_cast<std::size_t>(n));
-  for (float& element : x) element = normal(random);
-  return x;
-}
-
-KvRing::KvRing(const AttentionShape& shape)
-    : shape_(shape),
-      cache_(CacheShape(shape), PrimitivesFor(BestIsa())),
-      queries_(
-          Gaussian(std::int64_t{shape.heads} * QueryStride(shape.head_dim))) {
-  constexpr int kSome = 256;  // different tokens
-  const std::int64_t row = std::int64_t{shape.kv_heads} * shape.head_dim;
-  const std::vector<float> k = Gaussian(kSome * row);
-  const std::vector<float> v = Gaussian(kSome * row);
-  for (int layer = 0; layer < layers(); ++layer) {
-    for (int t = 0; t < shape.tokens; t += kSome) {
-      const int count = std::min(kSome, shape.tokens - t);
-      cache_.Append(layer, std::span(k).first(count * row),
-                    std::span(v).first(count * row), count);
-    }
-  }
-}
-
-KvHeadView KvRing::View(std::int64_t turn, int kv_head) const {
-  return cache_.View(static_cast<int>(turn % layers()), kv_head);
-}
-
-void KvRing::Read(ThreadPool& pool, std::int64_t turn) const {
-  pool.ParallelFor(
-      shape_.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
-        std::uint64_t sum = 0;
-        for (auto head = static_cast<int>(begin); head < end; ++head) {
-          const KvHeadView kv = View(turn, head);
-          const std::int64_t elements = std::int64_t{kv.tokens} * kv.stride;
-          if (kv.format == KvFormat::kF32) {
-            sum += ReadMemory(kv.keys, elements * kFloatBytes);
-            sum += ReadMemory(kv.values, elements * kFloatBytes);
-          } else {
-            sum += ReadMemory(kv.key_codes, elements);
-            sum += ReadMemory(kv.value_codes, elements);
-            sum += ReadMemory(kv.key_scales, kv.tokens * kFloatBytes);
-            sum += ReadMemory(kv.value_scales, kv.tokens * kFloatBytes);
-          }
-        }
-        benchmark::DoNotOptimize(sum);
-      });
-}
 
 WeightRing::WeightRing(const Shapes& shapes, bool cold) : shapes_(shapes) {
   for (const auto& [rows, cols] : shapes) set_elements_ += rows * cols;
-  sets_ = Sets(bytes(), cold);
+  sets_ = RingSize(bytes(), cold);
   elements_.resize(static_cast<std::size_t>(set_elements_ * sets_));
   std::mt19937_64 random(10);
   for (std::size_t i = 0; i < elements_.size(); i += 4) {

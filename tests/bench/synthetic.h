@@ -1,6 +1,5 @@
 /// \file
-/// Something to measure with: caches and weights of random numbers, in the
-/// shapes of real models.
+/// Weights of random numbers, in the shapes of real models.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +8,9 @@
 
 #include "common/base/parallel.h"
 #include "common/base/weight_matrix.h"
-#include "common/engine/kv_cache.h"
+#include "common/lab/synthetic_kv.h"
 
 namespace kvlab::bench {
-
-/// Bytes of the largest cache of this CPU.
-std::int64_t LastLevelCache();
-
-/// The shape of one attention problem: one token of one layer.
-struct AttentionShape {
-  KvFormat format = KvFormat::kF32;
-  int head_dim = 0;
-  int heads = 0;     ///< query heads
-  int kv_heads = 0;  ///< heads of the cache
-  int tokens = 0;    ///< n
-  bool cold = false;
-
-  bool operator==(const AttentionShape&) const = default;
-};
-
-/// A KV cache of Gaussian rows whose layers take turns. Cold: so many that a
-/// layer has left the CPU's caches when its turn comes again, as in a decode
-/// step, where the other layers and the weights come between. Hot: one layer.
-class KvRing {
- public:
-  explicit KvRing(const AttentionShape& shape);
-
-  const AttentionShape& shape() const { return shape_; }
-  /// The head as the `turn`th token finds it.
-  KvHeadView View(std::int64_t turn, int kv_head) const;
-  /// Turns until a layer comes again.
-  int layers() const { return cache_.shape().layers; }
-  /// What one token must read: K and V, codes and scales, in bytes.
-  std::int64_t bytes() const { return cache_.used_bytes() / layers(); }
-  /// Queries of one token: [heads][QueryStride(head_dim)].
-  std::span<const float> queries() const { return queries_; }
-  /// Reads the bytes of turn `turn`, heads shared out to the threads.
-  void Read(ThreadPool& pool, std::int64_t turn) const;
-
- private:
-  AttentionShape shape_;
-  KvCache cache_;
-  std::vector<float> queries_;
-};
 
 /// The linear layers of a model.
 struct ModelShape {
@@ -93,8 +52,5 @@ class WeightRing {
 /// The matrices of one transformer layer, and of the output (lm_head).
 WeightRing::Shapes LayerMatrices(const ModelShape& model);
 WeightRing::Shapes OutputMatrix(const ModelShape& model);
-
-/// `n` Gaussian numbers.
-std::vector<float> Gaussian(std::int64_t n);
 
 }  // namespace kvlab::bench

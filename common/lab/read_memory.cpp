@@ -1,4 +1,4 @@
-#include "tests/bench/read_memory.h"
+#include "common/lab/read_memory.h"
 
 #include <cstring>
 
@@ -10,7 +10,7 @@
 #define KVLAB_WIDEST
 #endif
 
-namespace kvlab::bench {
+namespace kvlab {
 
 KVLAB_WIDEST std::uint64_t ReadMemory(const void* data, std::int64_t bytes) {
   constexpr int kWords = 32;  // 256 bytes a step: four loads of 64
@@ -30,4 +30,4 @@ KVLAB_WIDEST std::uint64_t ReadMemory(const void* data, std::int64_t bytes) {
   return sum;
 }
 
-}  // namespace kvlab::bench
+}  // namespace kvlab
