@@ -6,7 +6,7 @@
 #include <random>
 
 #include "common/base/error.h"
-#include "common/lab/synthetic_kv.h"
+#include "common/lab/synthetic.h"
 #include "day09_kv_q8/online_softmax.h"
 #include "day09_kv_q8/q8_single_pass.h"
 

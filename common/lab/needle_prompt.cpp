@@ -270,4 +270,22 @@ NeedlePrompt BuildNeedlePrompt(const NeedleOptions& asked, const FactBook& book,
             prompt.tokens.size(), "; ask for another length");
 }
 
+std::optional<TokenRange> FindTokens(const Tokenizer& tokenizer,
+                                     std::span<const int> tokens,
+                                     std::string_view text) {
+  std::string bytes;
+  std::vector<std::size_t> ends;  // of each token in `bytes`
+  for (const int id : tokens) {
+    bytes += tokenizer.TokenBytes(id);
+    ends.push_back(bytes.size());
+  }
+  const std::size_t at = bytes.find(text);
+  if (at == std::string::npos || text.empty()) return std::nullopt;
+  const auto token = [&](std::size_t byte) {
+    return static_cast<int>(std::ranges::upper_bound(ends, byte) -
+                            ends.begin());
+  };
+  return TokenRange{token(at), token(at + text.size() - 1)};
+}
+
 }  // namespace kvlab

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/lab/facts.h"
@@ -47,5 +50,17 @@ using RenderPrompt = std::function<std::string(const std::string& facts,
 NeedlePrompt BuildNeedlePrompt(const NeedleOptions& options,
                                const FactBook& book, const Tokenizer& tokenizer,
                                const RenderPrompt& render);
+
+/// Tokens `first` to `last`, both included.
+struct TokenRange {
+  int first = 0;
+  int last = 0;
+};
+
+/// The tokens that hold the first place of `text` among `tokens`; nullopt if it
+/// is not there, as when the tokenizer writes it in another form.
+std::optional<TokenRange> FindTokens(const Tokenizer& tokenizer,
+                                     std::span<const int> tokens,
+                                     std::string_view text);
 
 }  // namespace kvlab

@@ -23,6 +23,7 @@
 #include "common/engine/layers.h"
 #include "common/lab/cli.h"
 #include "common/lab/interrupt.h"
+#include "common/lab/synthetic.h"
 #include "common/loader/output_file.h"
 #include "common/simd/primitives.h"
 #include "day09_kv_q8/online_softmax.h"
@@ -30,7 +31,6 @@
 #include "day09_kv_q8/three_pass.h"
 #include "day09_kv_q8/two_pass.h"
 #include "tests/bench/report.h"
-#include "tests/bench/synthetic.h"
 
 namespace kvlab::bench {
 namespace {
