@@ -115,6 +115,19 @@ std::int64_t ProbedTokens(const SparseOptions& sparse, int tokens) {
 
 }  // namespace
 
+double MedianSeconds(int rounds,
+                     const std::function<void(std::int64_t turn)>& body) {
+  std::vector<double> seconds;
+  for (int turn = 0; turn <= rounds; ++turn) {
+    const auto begin = Clock::now();
+    body(turn);
+    const double one =
+        std::chrono::duration<double>(Clock::now() - begin).count();
+    if (turn > 0) seconds.push_back(one);
+  }
+  return Quantile(seconds, 0.5);
+}
+
 ScalingPoint MeasureScaling(const ScalingOptions& options, int tokens,
                             const Primitives& primitives, ThreadPool& pool,
                             const std::function<void()>& check) {

@@ -59,6 +59,11 @@ struct ScalingPoint {
   }
 };
 
+/// Median seconds of `body(turn)` over `rounds` + 1 turns, the first of which
+/// only warms up.
+double MedianSeconds(int rounds,
+                     const std::function<void(std::int64_t turn)>& body);
+
 /// Measures one length. `check` is called between rounds and may throw. Throws
 /// Error if the caches do not fit in memory.
 ScalingPoint MeasureScaling(const ScalingOptions& options, int tokens,
