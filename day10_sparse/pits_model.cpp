@@ -173,16 +173,13 @@ PitReport Straddle(const PitSettings& settings) {
     report.rows.push_back(row);
   }
   const auto share = [&](int two) {
-    return counts[two].prompts == 0
-               ? 0
-               : double(counts[two].sparse[2]) / counts[two].prompts;
+    return StrCat(counts[two].sparse[2], " of ", counts[two].prompts);
   };
   report.sentence = StrCat(
-      "With k = 4, one place of which goes to a probe, ", Percent(share(0)),
-      " are answered when the needle lies in one block, ", Percent(share(1)),
-      " when it lies in two, of which one place can hold but one; with more "
-      "places both get in. Blocks are cut at multiples of 32, not at "
-      "sentences.");
+      "With k = 4 a single place goes to a probe: ", share(0),
+      " are answered when the needle lies in one block, ", share(1),
+      " when it lies in two, of which one place holds but one. Blocks are cut "
+      "at multiples of 32, not at sentences.");
   return report;
 }
 
@@ -235,15 +232,22 @@ PitReport EarlyBias(const PitSettings& settings) {
                            StrCat(places(by_raw, tenth)),
                            StrCat(places(by_viewer, tenth))});
   }
+  const auto late = [&](const Selection& selection) {
+    std::ptrdiff_t count = 0;
+    for (int tenth = 5; tenth < 10; ++tenth) count += places(selection, tenth);
+    return count;
+  };
   report.sentence = StrCat(
       "The first tenth of the prompt has ",
       Fixed(share(read.importance, 0) / share(read.importance, 9), 1),
       " times the raw importance of the last (uniform attention: ",
       Fixed(share(uniform, 0) / share(uniform, 9), 1),
-      " times), only because more queries could see it; per viewer it has ",
+      " times), because more queries could see it; per viewer it has ",
       Fixed(share(per_viewer, 0) / share(per_viewer, 9), 2),
-      " times. The article expects the most important blocks at the tail: with "
-      "raw importance they are not.");
+      " times. Of the 16 blocks that k = 32 reserves, ", late(by_raw),
+      " lie in the last half by raw importance, ", late(by_viewer),
+      " per viewer; the article expects the most important blocks at the "
+      "tail.");
   return report;
 }
 
@@ -336,32 +340,35 @@ PitReport Decoys(const PitSettings& settings) {
         Printable(settings.prompt.needle.needle),
         "; decoys can only be made for one that the course knows");
   }
+  constexpr std::size_t kMost = 48;
   std::vector<std::string> decoys;
-  for (std::size_t i = 0; decoys.size() < 32; ++i) {
+  for (std::size_t i = 0; decoys.size() < kMost; ++i) {
     Fact fact = *needle;
+    if (i % 3 == 0) {  // Zora's favorite food is soup.
+      const std::string letters = "aeioubdklmnrst";
+      const std::size_t last = fact.name.size() - 1;
+      fact.name[std::min(last, 1 + i / 3 % std::max<std::size_t>(1, last))] =
+          letters[i / 3 % letters.size()];
+    } else if (i % 3 == 1) {  // Zara Ann's favorite food is soup.
+      fact.name += " " + book.names()[5 * i % book.names().size()];
+    } else {  // Zara plays the piano.
+      fact.attribute = &book.attributes()[i % book.attributes().size()];
+    }
+    if (fact.SameSubject(*needle)) continue;
     const auto& values = fact.attribute->values;
     fact.value = values[(7 * i + 3) % values.size()];
-    if (fact.value == needle->value) continue;
-    // One letter of the name is another: Zora's favorite food is soup.
-    const std::string letters = "aeioubdklmnrst";
-    const std::size_t place =
-        1 + i % std::max<std::size_t>(1, fact.name.size() - 1);
-    fact.name[std::min(place, fact.name.size() - 1)] =
-        letters[i % letters.size()];
-    if (fact.name == needle->name) continue;
-    decoys.push_back(fact.Text());
+    if (fact.value != needle->value) decoys.push_back(fact.Text());
   }
   constexpr int kKs[] = {32, 8, 4};
   PitReport report{
       .title =
-          "Facts that look like the needle: one letter of the name is "
-          "another",
+          "Facts that look like the needle: nearly the same name, or the same",
       .columns = "rrrrrrr",
       .rows = {{"decoys", "exact", "k = 32", "k = 8", "k = 4", "probe rank",
                 "of the needle's block"}}};
   Subject subject(settings, settings.prompt.needle.context, kAnswerTokens);
   int exact_failed = 0, sparse_failed = 0, asked = 0;
-  constexpr int kCounts[] = {0, 4, 8, 16, 32};
+  constexpr int kCounts[] = {0, 6, 12, 24, kMost};
   for (std::size_t i = 0; i < std::size(kCounts); ++i) {
     settings.progress(double(i) / std::size(kCounts));
     PromptOptions o = settings.prompt;
@@ -381,25 +388,28 @@ PitReport Decoys(const PitSettings& settings) {
       sparse_failed += exact && !sparse ? 1 : 0;
       asked += exact ? 1 : 0;
     }
-    // The best rank that a head of the last layer gives it at the first step.
-    int best = INT_MAX, blocks = 0;
+    // The worst rank that a head of the last layer gives it, at the last step.
+    int worst = 0, blocks = 0, position = 0;
     SparseTopK stage(
         settings.primitives, {.k = 4},
-        std::make_unique<ShowChoices>([&](const SelectionInput& input,
-                                          const Selection&) {
-          if (input.id.layer != settings.model->config.layers - 1 ||
-              input.id.position != std::ssize(prompt.tokens)) {
-            return;
-          }
-          blocks = static_cast<int>(input.probes.size());
-          int rank = 1;
-          for (int b = 0; b < blocks; ++b) {
-            rank += ComesBefore(input.probes, b, needle_blocks.first) ? 1 : 0;
-          }
-          best = std::min(best, rank);
-        }));
+        std::make_unique<ShowChoices>(
+            [&](const SelectionInput& input, const Selection&) {
+              if (input.id.layer != settings.model->config.layers - 1) return;
+              blocks = static_cast<int>(input.probes.size());
+              if (input.id.position != position) worst = 0;
+              position = input.id.position;
+              int rank = blocks;
+              for (int n = needle_blocks.first; n <= needle_blocks.last; ++n) {
+                int before = 1;
+                for (int b = 0; b < blocks; ++b) {
+                  before += ComesBefore(input.probes, b, n) ? 1 : 0;
+                }
+                rank = std::min(rank, before);
+              }
+              worst = std::max(worst, rank);
+            }));
     subject.Answer(stage, true);
-    row.push_back(StrCat(best));
+    row.push_back(StrCat(worst));
     row.push_back(StrCat("of ", blocks));
     report.rows.push_back(row);
   }
@@ -431,28 +441,30 @@ PitReport GroupedHeads(const PitSettings& settings) {
   PitReport report{
       .title = StrCat("Heads that share a KV head: ", group,
                       " choices, or one for all (by the largest probe of any)"),
-      .columns = "rlrrrr",
-      .rows = {{"k", "importance", "blocks read by the group", "each its own",
-                "one for all", "lost"}}};
-  double most = 0;
+      .columns = "rlrrrrr",
+      .rows = {{"k", "importance", "blocks read", "chosen by all",
+                "recall, each its own", "one for all", "most lost"}}};
+  double gained = 0, most = 0;
   int most_k = 0;
   const auto measure = [&](int k, ImportanceUse use) {
     // The heads of a group come one after another.
     std::vector<std::vector<float>> probes;
     std::vector<std::vector<double>> masses;
-    std::vector<bool> read;
-    double own = 0, shared = 0, blocks = 0;
+    std::vector<double> recalls;
+    std::vector<int> chosen_by;  // [blocks] how many heads
+    double own = 0, shared = 0, blocks = 0, agreed = 0, lost = 0;
     std::int64_t heads = 0;
     SparseTopK stage(
         settings.primitives, {.k = k, .importance = use},
         std::make_unique<ShowChoices>(
             [&](const SelectionInput& input, const Selection& selection) {
-              own += MassOf(input, selection.blocks);
+              recalls.push_back(MassOf(input, selection.blocks));
+              own += recalls.back();
               ++heads;
               probes.emplace_back(input.probes.begin(), input.probes.end());
               masses.emplace_back(input.masses.begin(), input.masses.end());
-              read.resize(input.probes.size());
-              for (const int b : selection.blocks) read[b] = true;
+              chosen_by.resize(input.probes.size());
+              for (const int b : selection.blocks) ++chosen_by[b];
               if (std::ssize(probes) < group) return;
               std::vector<float> together = probes[0];
               for (const std::vector<float>& one : probes) {
@@ -463,22 +475,30 @@ PitReport GroupedHeads(const PitSettings& settings) {
               SelectionInput all = input;
               all.probes = together;
               const Selection one_for_all = TopKSelector().Select(all);
-              for (const std::vector<double>& mass : masses) {
-                for (const int b : one_for_all.blocks) shared += mass[b];
+              for (std::size_t g = 0; g < masses.size(); ++g) {
+                double recall = 0;
+                for (const int b : one_for_all.blocks) recall += masses[g][b];
+                shared += recall;
+                lost = std::max(lost, recalls[g] - recall);
               }
-              blocks += static_cast<double>(std::ranges::count(read, true));
+              for (const int by : chosen_by) {
+                blocks += by > 0 ? 1 : 0;
+                agreed += by == group ? 1 : 0;
+              }
               probes.clear();
               masses.clear();
-              read.clear();
+              recalls.clear();
+              chosen_by.clear();
             }));
     subject.Answer(stage, true);
     const auto count = static_cast<double>(heads);
-    const double lost = (own - shared) / count;
+    gained = std::max(gained, (own - shared) / count);
     if (lost > most) most = lost, most_k = k;
     report.rows.push_back(
         {StrCat(k), use == ImportanceUse::kRaw ? "raw" : "off",
-         Fixed(blocks * group / count, 1), Percent(own / count),
-         Percent(shared / count), Percent(lost)});
+         Fixed(blocks * group / count, 1), Fixed(agreed * group / count, 1),
+         Percent(own / count, 1), Percent(shared / count, 1),
+         Percent(lost, 1)});
   };
   measure(4, ImportanceUse::kRaw);
   measure(8, ImportanceUse::kRaw);
@@ -488,11 +508,13 @@ PitReport GroupedHeads(const PitSettings& settings) {
           ? "This model has a KV head for every query head: there is nothing "
             "to share."
           : StrCat(
-                "A group reads more than k blocks because its heads want "
-                "different ones; one choice for all would read fewer bytes "
-                "and lose up to ",
-                Percent(most), " of the attention (k = ", most_k,
-                "). Up to k = 3 with importance all heads choose alike "
+                "The heads of a group want different blocks, so it reads more "
+                "than k. On the whole its own choice gains a head ",
+                gained < 0.0005 ? "nothing" : Percent(gained, 1),
+                " here against one choice for all, but a single query would "
+                "lose up to ",
+                Percent(most, 1), " of its attention by it (k = ", most_k,
+                "). With importance and k up to 3 all heads choose alike "
                 "anyway.");
   return report;
 }

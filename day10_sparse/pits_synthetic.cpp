@@ -95,24 +95,19 @@ PitReport ShortContext(const PitSettings& settings) {
 
 PitReport HiddenToken(const PitSettings& settings) {
   constexpr int kBlocks = 64, kTokens = kBlocks * kTileTokens, kDim = 128;
-  constexpr int kDraws = 8;  // blocks that the needle is put into
+  constexpr int kDraws = 16;  // queries, each with its needle in its own block
   PitReport report{
       .title =
           "A needle of one token, at every offset of a block (2,048 "
-          "tokens, k = 4, no importance)",
+          "tokens, k = 2, no importance)",
       .columns = "rrlrr",
       .rows = {{"probed", "keys read",
                 "offsets 0 ... 31: # all seen, + some, "
                 ". none",
                 "found", "by the stride"}}};
-  std::vector<float> keys = Gaussian(std::int64_t{kTokens} * kDim);
+  std::vector<float> keys = Gaussian(std::int64_t{kTokens + kDraws} * kDim);
   const std::vector<float> values = keys;
-  const std::vector<float> query = Gaussian(kDim);
-  double square = 0;
-  for (const float x : query) square += double{x} * x;
-  // Its score is 8 above ln(n): it takes nearly all of the weight.
-  const auto factor = static_cast<float>((std::log(double{kTokens}) + 8) *
-                                         std::sqrt(double{kDim}) / square);
+  const std::vector<float> queries(keys.end() - kDraws * kDim, keys.end());
   const KvHeadView kv{.format = KvFormat::kF32,
                       .tokens = kTokens,
                       .head_dim = kDim,
@@ -123,16 +118,23 @@ PitReport HiddenToken(const PitSettings& settings) {
   for (const int n_probe : {1, 4, 8, 16, 32}) {
     SparseTopK stage(
         settings.primitives,
-        {.k = 4, .n_probe = n_probe, .importance = ImportanceUse::kOff});
+        {.k = 2, .n_probe = n_probe, .importance = ImportanceUse::kOff});
     std::string marks;
     int found = 0;
     for (int offset = 0; offset < kTileTokens; ++offset) {
       settings.check();
       int here = 0;
       for (int draw = 0; draw < kDraws; ++draw) {
-        const int block = 3 + 7 * draw;
+        const int block = 3 + 3 * draw;
+        const std::span<const float> query =
+            std::span(queries).subspan(std::size_t(draw) * kDim, kDim);
         float* key = &keys[(std::size_t(block) * kTileTokens + offset) * kDim];
         const std::vector<float> kept(key, key + kDim);
+        double square = 0;
+        for (const float x : query) square += double{x} * x;
+        // Its score is 8 above ln(n): it takes nearly all of the weight.
+        const auto factor = static_cast<float>(
+            (std::log(double{kTokens}) + 8) * std::sqrt(double{kDim}) / square);
         for (int i = 0; i < kDim; ++i) key[i] = factor * query[i];
         WatchBlock watch(block);
         std::vector<float> out(kDim);
