@@ -2,10 +2,13 @@
 /// Stage 4 as a program: the needle question with attention over the k best
 /// blocks.
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "common/lab/cli.h"
+#include "common/lab/gnuplot.h"
 #include "common/lab/stage_main.h"
+#include "day10_sparse/block_map.h"
 #include "day10_sparse/sparse_topk.h"
 
 namespace kvlab {
@@ -46,6 +49,80 @@ void DeclareSparseOptions(CLI::App& app, SparseOptions& o,
       ->type_name("TOKENS");
 }
 
+/// --map and --map-svg.
+class MapView final : public StageView {
+ public:
+  /// Keeps a reference to the options, which are read later.
+  explicit MapView(const SparseOptions& options) : options_(options) {}
+
+  void Declare(CLI::App& app) override {
+    CLI::Option* show = app.get_option("--show-prompt");
+    app.add_flag("--map", print_,
+                 "Print which blocks each head took, a character a block")
+        ->excludes(show)
+        ->excludes(app.get_option("--json"));
+    app.add_option("--map-svg", svg_,
+                   "Draw which blocks each head took (needs gnuplot)")
+        ->transform(NotEmpty())
+        ->excludes(show)
+        ->type_name("FILE");
+  }
+  bool wanted() const override { return print_ || !svg_.empty(); }
+  std::string_view option() const override { return "--map"; }
+  std::pair<const char*, std::string> file() const override {
+    return {"--map-svg", svg_};
+  }
+
+  void Begin(const TraceFilter& filter, int prompt_tokens) override {
+    if (!svg_.empty() && !HaveGnuplot()) Fail("--map-svg: ", kNoGnuplot);
+    map_.emplace(filter, prompt_tokens);
+    prompt_tokens_ = prompt_tokens;
+  }
+  void OnSelection(const HeadId& id, int block_tokens,
+                   std::span<const BlockEvent> blocks) override {
+    map_->OnSelection(id, block_tokens, blocks);
+  }
+  void Print(const ViewedRun& run) override {
+    if (!print_ || map_->rows().empty()) return;
+    std::cout << '\n'
+              << BlockMapText(map_->rows(), Legend(run), TerminalColumns());
+  }
+  void Write(const ViewedRun& run) override {
+    if (map_->rows().empty()) {
+      Fail(print_ ? "--map" : "--map-svg",
+           ": nothing to show: ", map_->WhyEmpty());
+    }
+    if (svg_.empty()) return;
+    const int first = map_->rows().front().step;
+    const int last = map_->rows().back().step;
+    const bool drawn = DrawSvg(
+        BlockMapScript(map_->rows(), Legend(run),
+                       StrCat("Blocks that each query head takes, decode step",
+                              first == last ? StrCat(" ", first)
+                                            : StrCat("s ", first, " to ", last),
+                              ": k = ", options_.k, ", ",
+                              map_->rows().back().blocks.size(), " blocks"),
+                       StrCat(Printable(run.model, 30), ", ", prompt_tokens_,
+                              " tokens; answer: ", Printable(run.output, 60))),
+        svg_);
+    if (!drawn) Fail("--map-svg: ", kNoGnuplot);
+  }
+
+ private:
+  MapLegend Legend(const ViewedRun& run) const {
+    return {.block_tokens = options_.block_tokens,
+            .needle = run.needle,
+            .prompt_tokens = prompt_tokens_,
+            .tokens = run.tokens};
+  }
+
+  const SparseOptions& options_;
+  bool print_ = false;
+  std::string svg_;
+  int prompt_tokens_ = 0;
+  std::optional<BlockMap> map_;
+};
+
 }  // namespace
 }  // namespace kvlab
 
@@ -54,6 +131,7 @@ int main(int argc, char** argv) {
   SparseOptions options;
   std::string importance = "raw";
   SparseTimes times;
+  MapView map(options);
   const auto read = [&] {
     options.importance = kImportanceUses.at(importance);
     return options;
@@ -85,5 +163,6 @@ int main(int argc, char** argv) {
        .declare_options =
            [&](CLI::App& app) {
              DeclareSparseOptions(app, options, importance);
-           }});
+           },
+       .view = &map});
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -242,6 +243,13 @@ void PrintLine(const std::string& label, const std::string& value) {
                                1, 20 - std::min<std::size_t>(20, label.size())),
                            ' ')
             << value << '\n';
+}
+
+int TerminalColumns() {
+  winsize size{};
+  const bool known =
+      ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 100;
 }
 
 std::string ForTerminal(std::string_view text) {

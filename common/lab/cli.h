@@ -78,6 +78,10 @@ std::string ReadInput(const std::string& file,
 /// A line of a report on stdout: the label, the value at column 20.
 void PrintLine(const std::string& label, const std::string& value);
 
+/// Characters in a line of the terminal that standard output is; 100 if it is
+/// none, or does not tell.
+int TerminalColumns();
+
 /// `text` to be shown as it is, over several lines: if standard output is a
 /// terminal, control characters other than newline and tab become \xNN, since a
 /// model's text could otherwise move the cursor or worse. Unchanged on a pipe.

@@ -8,6 +8,10 @@
 
 namespace kvlab {
 
+bool HaveGnuplot() {
+  return RunChild({"gnuplot", "--version"}, "").has_value();
+}
+
 std::string SvgPlotHead(std::uint64_t width, std::uint64_t height) {
   return StrCat("set terminal svg size ", width, ",", height,
                 " font 'DejaVu Sans,12' dynamic\n", R"gp(set encoding utf8

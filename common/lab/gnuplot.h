@@ -15,6 +15,9 @@ inline constexpr std::string_view kNoGnuplot =
     "there is no gnuplot here, so no picture; install it (apt-get install "
     "gnuplot-nox, dnf install gnuplot, or brew install gnuplot)";
 
+/// True if there is a gnuplot to run: for programs whose work is long.
+bool HaveGnuplot();
+
 /// What every script begins with: an SVG of this size in pixels, without a
 /// background, in the course's font and greys.
 std::string SvgPlotHead(std::uint64_t width, std::uint64_t height);

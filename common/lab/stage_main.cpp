@@ -39,9 +39,9 @@ struct Options {
   bool json = false;
   std::string dump;
   std::string trace;
-  std::string trace_layer = "0";
-  std::string trace_head = "0";
-  std::string trace_step = "0";
+  std::string trace_layer;  ///< "": not given
+  std::string trace_head;
+  std::string trace_step;
 };
 
 void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
@@ -103,16 +103,23 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
           ->excludes(show)
           ->type_name("FILE");
   const auto trace_option = [&](const char* name, std::string& value,
-                                const char* what) {
-    app.add_option(name, value, what)
-        ->transform(WholeNumber(0, 1'000'000) | CLI::IsMember({"all"}))
-        ->needs(trace)
-        ->capture_default_str()
-        ->type_name("N|all");
+                                const char* what, const char* viewed) {
+    CLI::Option* option =
+        app.add_option(
+               name, value,
+               program.view == nullptr
+                   ? StrCat("Which ", what, " to trace")
+                   : StrCat("Which ", what, " to trace, or to show by ",
+                            program.view->option(), " (there: ", viewed, ")"))
+            ->transform(WholeNumber(0, 1'000'000) | CLI::IsMember({"all"}))
+            ->default_str("0")
+            ->type_name("N|all");
+    if (program.view == nullptr) option->needs(trace);
   };
-  trace_option("--trace-layer", o.trace_layer, "Which layer to trace");
-  trace_option("--trace-head", o.trace_head, "Which query head to trace");
-  trace_option("--trace-step", o.trace_step, "Which decode step to trace");
+  trace_option("--trace-layer", o.trace_layer, "layer", "all");
+  trace_option("--trace-head", o.trace_head, "query head", "all");
+  trace_option("--trace-step", o.trace_step, "decode step", "0");
+  if (program.view != nullptr) program.view->Declare(app);
 }
 
 /// "7" to 7, "all" to nothing. Refuses a number that is not below `count`.
@@ -125,6 +132,33 @@ std::optional<int> TraceNumber(const char* option, const std::string& text,
               ", numbered from 0");
   }
   return number;
+}
+
+/// Which calls to trace, or with `view` to show by the program's view: a layer
+/// or head that was not chosen is the first in a trace, and any in a view.
+TraceFilter ChosenCalls(const Options& o, const ModelConfig& config,
+                        bool view) {
+  const auto chosen = [](const std::string& text, const char* otherwise) {
+    return text.empty() ? otherwise : text;
+  };
+  const char* any = view ? "all" : "0";
+  return {.layer = TraceNumber("--trace-layer", chosen(o.trace_layer, any),
+                               config.layers, "layers"),
+          .head = TraceNumber("--trace-head", chosen(o.trace_head, any),
+                              config.heads, "query heads"),
+          .step = TraceNumber("--trace-step", chosen(o.trace_step, "0"),
+                              INT_MAX, "steps")};
+}
+
+/// Refuses a choice of calls that nothing would show.
+void RequireTraceOrView(const Options& o, const StageView& view) {
+  if (!o.trace.empty() || view.wanted()) return;
+  for (const auto& [option, text] : {std::pair{"--trace-layer", o.trace_layer},
+                                     {"--trace-head", o.trace_head},
+                                     {"--trace-step", o.trace_step}}) {
+    if (text.empty()) continue;
+    FailUsage(option, " requires --trace or ", view.option());
+  }
 }
 
 /// Several observers as one.
@@ -347,14 +381,34 @@ std::vector<std::string> CachedTokens(const Run& run) {
   return texts;
 }
 
+ViewedRun ForView(const Run& run) {
+  ViewedRun viewed{.model = ModelName(run.model),
+                   .output = run.output,
+                   .tokens = CachedTokens(run),
+                   .needle = {}};
+  if (run.prompt.needle) {
+    viewed.needle = FindTokens(run.model.tokenizer, run.prompt.tokens,
+                               run.prompt.needle->needle);
+  }
+  return viewed;
+}
+
 int RunStage(const StageProgram& program, const Options& o) {
   const InterruptGuard interrupt_guard;
   // What can be refused at once is, before any work.
   const Isa isa = o.isa.empty() ? BestIsa() : ParseIsa(o.isa);
-  RequireDistinctFiles({{"--dump", o.dump}, {"--trace", o.trace}},
-                       {{"--prompt-file", o.prompt.file}});
-  for (const std::string& file : {o.dump, o.trace}) {
-    if (!file.empty()) const OutputFile probe(file);
+  if (program.view != nullptr) RequireTraceOrView(o, *program.view);
+  StageView* const view = program.view != nullptr && program.view->wanted()
+                              ? program.view
+                              : nullptr;
+  std::vector<FileOption> outputs = {{"--dump", o.dump}, {"--trace", o.trace}};
+  if (view != nullptr) {
+    const auto [option, file] = view->file();
+    outputs.push_back({option, file});
+  }
+  RequireDistinctFiles(outputs, {{"--prompt-file", o.prompt.file}});
+  for (const FileOption& output : outputs) {
+    if (!output.file.empty()) const OutputFile probe(output.file);
   }
 
   const Model model = LoadModel(o.prompt.model);
@@ -364,12 +418,11 @@ int RunStage(const StageProgram& program, const Options& o) {
     return kExitDone;
   }
   CheckLength(model, prompt, o.max_tokens);
-  const TraceFilter trace_filter{
-      .layer = TraceNumber("--trace-layer", o.trace_layer, model.config.layers,
-                           "layers"),
-      .head = TraceNumber("--trace-head", o.trace_head, model.config.heads,
-                          "query heads"),
-      .step = TraceNumber("--trace-step", o.trace_step, INT_MAX, "steps")};
+  const auto prompt_tokens = static_cast<int>(prompt.tokens.size());
+  const TraceFilter trace_filter = ChosenCalls(o, model.config, false);
+  if (view != nullptr) {
+    view->Begin(ChosenCalls(o, model.config, true), prompt_tokens);
+  }
   if (prompt.needle) {
     for (const std::string& warning : prompt.needle->warnings) {
       std::cerr << "warning: " << warning << '\n';
@@ -413,12 +466,12 @@ int RunStage(const StageProgram& program, const Options& o) {
     }
     std::cout << ForTerminal(text) << std::flush;
   };
-  const auto prompt_tokens = static_cast<int>(prompt.tokens.size());
   Observers observers;
   DumpRecorder dump(model.config, prompt_tokens);
   if (!o.dump.empty()) observers.Add(dump);
   TraceRecorder trace(trace_filter, prompt_tokens);
   if (!o.trace.empty()) observers.Add(trace);
+  if (view != nullptr) observers.Add(*view);
   std::vector<double> shares;
   const std::vector<int> no_stop;
   progress.Show(0);
@@ -457,6 +510,7 @@ int RunStage(const StageProgram& program, const Options& o) {
   } else {
     std::cout << '\n';
     PrintReport(run);
+    if (view != nullptr) view->Print(ForView(run));
   }
   FinishStdout();  // a run that cannot report must not replace a file
   if (!o.dump.empty()) {
@@ -465,6 +519,7 @@ int RunStage(const StageProgram& program, const Options& o) {
   if (!o.trace.empty()) {
     trace.Write(o.trace, TraceSettings(run), CachedTokens(run));
   }
+  if (view != nullptr) view->Write(ForView(run));
   return kExitDone;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/attention/attention_stage.h"
+#include "common/lab/stage_view.h"
 
 namespace CLI {
 class App;
@@ -40,6 +41,9 @@ struct StageProgram {
   std::function<double()> select_share = {};
   /// Declares the options that only this stage has; may be empty.
   std::function<void(CLI::App&)> declare_options = {};
+  /// What the lesson shows besides the report, from the calls that
+  /// --trace-layer, --trace-head and --trace-step choose; may be null.
+  StageView* view = nullptr;
 };
 
 /// Reads the options that all stages share, loads the model, builds the prompt,

@@ -8,14 +8,22 @@
 
 namespace kvlab {
 
+bool TraceFilter::Has(int a_layer, int a_head, int a_step) const {
+  return layer.value_or(a_layer) == a_layer &&
+         head.value_or(a_head) == a_head && step.value_or(a_step) == a_step;
+}
+
+std::string WhyNothing(const TraceFilter& filter, int last_step) {
+  return filter.step && last_step >= 0
+             ? StrCat("there was no decode step ", *filter.step,
+                      ", the last was ", last_step)
+             : "the answer ended before the first decode step";
+}
+
 bool TraceRecorder::Keep(const HeadId& id) {
   const int step = id.position - prompt_tokens_;
   last_step_ = std::max(last_step_, step);
-  const auto is = [](const std::optional<int>& wanted, int number) {
-    return !wanted || *wanted == number;
-  };
-  return is(filter_.layer, id.layer) && is(filter_.head, id.head) &&
-         is(filter_.step, step);
+  return filter_.Has(id.layer, id.head, step);
 }
 
 nlohmann::ordered_json TraceRecorder::NewCall(const HeadId& id) const {
@@ -75,11 +83,8 @@ void TraceRecorder::Write(const std::filesystem::path& path,
                           const nlohmann::ordered_json& settings,
                           const std::vector<std::string>& tokens) const {
   if (calls_.empty()) {
-    Fail("--trace ", PathText(path), ": nothing to write: ",
-         filter_.step && last_step_ >= 0
-             ? StrCat("there was no decode step ", *filter_.step,
-                      ", the last was ", last_step_)
-             : "the answer ended before the first decode step");
+    Fail("--trace ", PathText(path),
+         ": nothing to write: ", WhyNothing(filter_, last_step_));
   }
   nlohmann::ordered_json trace = {{"format", "kvlab trace 1"}};
   trace.update(settings);

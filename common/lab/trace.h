@@ -38,7 +38,13 @@ struct TraceFilter {
   std::optional<int> layer;
   std::optional<int> head;
   std::optional<int> step;
+
+  bool Has(int a_layer, int a_head, int a_step) const;
 };
+
+/// Why a filter kept nothing: the end of a message. `last_step` is the last
+/// that there was, -1 if there was none.
+std::string WhyNothing(const TraceFilter& filter, int last_step);
 
 /// Collects while a generation runs; attach it as an observer.
 class TraceRecorder final : public Observer {

@@ -6,6 +6,7 @@
 
 #include "common/loader/safetensors.h"
 #include "tests/loader/temp_dir.h"
+#include "tests/require.h"
 #include "tests/support/program.h"
 
 namespace kvlab {
@@ -120,6 +121,101 @@ TEST_F(Day10Programs, TraceTellsWhatBecameOfEachBlock) {
             0);
   const auto off = nlohmann::json::parse(ReadFile(dir_ / "off.json"));
   EXPECT_EQ(off["calls"][0]["blocks"][0]["importance"], nullptr);
+}
+
+/// The README's map: layer 2 finds the needle, on whatever machine this is.
+TEST_F(Day10Programs, MapShowsWhatEachHeadTook) {
+  const ProgramRun run = Sparse("--sparse-k 4 --map");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(run.out.ends_with(R"(
+taken               I importance, P probe, R recency
+dropped             . lower_probe, x evicted_by_recency
+needle              N blocks 31-32 (tokens 1022-1028)
+
+step 0, query of token 2061 "Zara", over 65 blocks of 32 tokens
+layer  head  0         10        20        30        40        50        60
+                                            NN
+0      0     I..I...............................P............................P
+0      1     I..I.....................................................P......P
+0      2     I..I....................................................P.......P
+0      3     I..I........................P...................................P
+1      0     I..I...........................................................PP
+1      1     I..I.............................................P..............P
+1      2     I..I.....P......................................................P
+1      3     I..I....................................................P.......P
+2      0-1   I..I............................P...............................P
+2      2     I..I............................P......................x........R
+2      3     I..I............................Px..............................R
+)")) << run.out;
+  // The calls that were chosen, of a prompt without a needle; a trace goes on
+  // choosing what it would alone.
+  const ProgramRun some = Sparse(
+      "--prompt Zara --ignore-eos --max-tokens 4 --map --trace-step all "
+      "--trace-head 1 --trace " +
+      File("trace.json"));
+  ASSERT_EQ(some.exit_code, 0) << some.err;
+  EXPECT_EQ(some.out.find("needle"), std::string::npos) << some.out;
+  EXPECT_NE(some.out.find("\nstep 2, query"), std::string::npos);
+  EXPECT_NE(some.out.find("\n2      1     I\n"), std::string::npos);
+  EXPECT_EQ(some.out.find("\n2      0 "), std::string::npos);
+  const auto trace = nlohmann::json::parse(ReadFile(dir_ / "trace.json"));
+  EXPECT_EQ(trace["calls"].size(), 3u);
+  EXPECT_EQ(trace["calls"][0]["layer"], 0);
+}
+
+TEST_F(Day10Programs, MapAndTraceAreChosenAlike) {
+  ExpectUsageError("--trace-layer 1",
+                   "--trace-layer requires --trace or --map");
+  ExpectUsageError("--map --trace-layer 3", "the model has 3 layers");
+  ExpectUsageError("--map --json", "--json");
+  ExpectUsageError("--map --show-prompt", "--show-prompt");
+  ExpectUsageError("--map-svg= --context 64", "--map-svg");
+  ExpectUsageError("--map-svg " + File("x") + " --show-prompt",
+                   "--show-prompt");
+  ExpectUsageError("--map-svg " + File("x") + " --trace " + File("x"),
+                   "is named by both");
+  ExpectUsageError("--dump " + File("x") + " --map-svg " + File("x"),
+                   "is named by both");
+  EXPECT_TRUE(FailsWithOneLine(Sparse("--map-svg /nonexistent/x"), 1,
+                               "day10_sparse_topk", "/nonexistent/x"));
+  const ProgramRun none = Sparse("--context 64 --map --trace-step 99");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(
+      none.err.find("--map: nothing to show: there was no decode step 99"),
+      std::string::npos)
+      << none.err;
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+}
+
+TEST_F(Day10Programs, MapDrawsThePicture) {
+  if (RunCommand("command -v gnuplot", dir_.path()).exit_code != 0) {
+    KVLAB_SKIP_OR_FAIL("gnuplot", "not installed; install gnuplot-nox");
+  }
+  const ProgramRun run =
+      Sparse("--json --context 512 --sparse-k 4 --trace-layer 2 --map-svg " +
+             File("x.svg"));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_TRUE(nlohmann::json::accept(run.out));
+  const std::string svg = ReadFile(dir_ / "x.svg");
+  EXPECT_TRUE(svg.starts_with("<?xml"));
+  for (const char* part : {"</svg>", "k = 4, 17 blocks", ">needle<",
+                           ">layer 2<", ">block of 32 tokens<",
+                           ">evicted_by_recency<", "lab_model, 512 tokens"}) {
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(svg.find(">layer 1<"), std::string::npos);
+}
+
+/// Before the work, and without a file.
+TEST_F(Day10Programs, MapSaysHowToGetGnuplot) {
+  const ProgramRun run =
+      RunCommand(StrCat("PATH=", File("absent"), " ", Quoted(KVLAB_SPARSE),
+                        " --map --map-svg ", File("x.svg")),
+                 dir_.path());
+  EXPECT_TRUE(FailsWithOneLine(run, 1, "day10_sparse_topk",
+                               "apt-get install gnuplot-nox"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x.svg"));
 }
 
 TEST_F(Day10Programs, WrongOptions) {

@@ -233,5 +233,23 @@ TEST(ContainsWord, WholeWordsInAnyCase) {
   EXPECT_FALSE(ContainsWord("anything", ""));
 }
 
+TEST_F(NeedlePromptTest, FindsTheTokensOfASentence) {
+  const std::string sentence = "Zoë's favorite food is 寿司.";
+  const auto prompt =
+      Build({.context = 400, .needle = sentence, .question = "What?"});
+  const auto range = FindTokens(tokenizer_, prompt.tokens, prompt.needle);
+  ASSERT_TRUE(range);
+  const auto text = [&](int first, int last) {
+    return tokenizer_.Decode(std::vector<int>(
+        prompt.tokens.begin() + first, prompt.tokens.begin() + last + 1));
+  };
+  EXPECT_EQ(text(range->first, range->last), " " + sentence);
+  // No token of it can be spared.
+  EXPECT_FALSE(Has(text(range->first + 1, range->last), sentence));
+  EXPECT_FALSE(Has(text(range->first, range->last - 1), sentence));
+  EXPECT_FALSE(FindTokens(tokenizer_, prompt.tokens, "Zoë's dog"));
+  EXPECT_FALSE(FindTokens(tokenizer_, prompt.tokens, ""));
+}
+
 }  // namespace
 }  // namespace kvlab
