@@ -18,6 +18,7 @@
 #include "common/base/error.h"
 #include "common/base/parallel.h"
 #include "common/engine/generate.h"
+#include "common/base/text.h"
 #include "common/lab/capture_stage.h"
 #include "common/lab/cli.h"
 #include "common/lab/error_plot.h"
@@ -270,15 +271,15 @@ void PrintText(const Options& o, const Model& model, const Prompt& prompt,
                std::size_t answer_tokens, const std::string& answer,
                const AccuracyReport& report) {
   PrintLine("model", ModelSummary(model));
-  PrintLine("prompt", StrCat(prompt.tokens.size(), " tokens"));
-  PrintLine("answer (f32)",
-            StrCat(ForTerminal(answer), " (", answer_tokens, " tokens)"));
+  PrintLine("prompt", Count(prompt.tokens.size(), "token"));
+  PrintLine("answer (f32)", StrCat(ForTerminal(answer), " (",
+                                   Count(answer_tokens, "token"), ")"));
   PrintLine("own queries",
-            StrCat("of ", report.decode_logits.positions(),
-                   " positions, the last ones of the prompt and the answer's"));
+            StrCat("of ", Count(report.decode_logits.positions(), "position"),
+                   ", the last ones of the prompt and the answer's"));
   PrintLine("chosen inputs",
-            StrCat(o.tokens, " tokens, head_dim ", o.head_dim, ", ", o.draws,
-                   " draws of seed ", o.prompt.needle.seed));
+            StrCat(Count(o.tokens, "token"), ", head_dim ", o.head_dim, ", ",
+                   Count(o.draws, "draw"), " of seed ", o.prompt.needle.seed));
   std::cout << '\n' << AccuracyText(report);
 }
 

@@ -9,6 +9,7 @@
 #include "common/attention/online_softmax.h"
 #include "common/attention/tile_reader.h"
 #include "common/base/error.h"
+#include "common/base/text.h"
 
 namespace kvlab {
 namespace {
@@ -155,8 +156,8 @@ class Block {
   /// What the cache refuses, the stream refuses too.
   static void Require(bool good, const Reader& reader) {
     if (good) return;
-    Fail("KV stream: the block after ", reader.tokens,
-         " tokens holds a number that no cache has (not finite, the code -128, "
+    Fail("KV stream: the block after ", Count(reader.tokens, "token"),
+         " holds a number that no cache has (not finite, the code -128, "
          "or a scale beyond those of floats); the stream is damaged");
   }
 
@@ -251,8 +252,9 @@ KvStreamResult AttendToStream(const Primitives& primitives,
         static_cast<int>(Between(reader, "tokens of a block", 0, kTileTokens));
     if (count == 0) break;
     if (last) {
-      Fail("KV stream: a block follows a short one after ", reader.tokens,
-           " tokens; only the last may have fewer than 32");
+      Fail("KV stream: a block follows a short one after ",
+           Count(reader.tokens, "token"),
+           "; only the last may have fewer than 32");
     }
     last = count < kTileTokens;
     block.Read(reader, count);
@@ -268,7 +270,7 @@ KvStreamResult AttendToStream(const Primitives& primitives,
   result.tokens = reader.tokens;
   if (result.tokens == 0) Fail("KV stream: it holds no token");
   if (header.tokens >= 0 && result.tokens != header.tokens) {
-    Fail("KV stream: its header promises ", header.tokens, " tokens, ",
+    Fail("KV stream: its header promises ", Count(header.tokens, "token"), ", ",
          result.tokens, " arrived");
   }
   for (const Head& head : heads) {

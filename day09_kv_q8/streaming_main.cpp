@@ -119,7 +119,7 @@ int Produce(const Options& o, const Primitives& primitives) {
   const auto n = static_cast<int>(prompt.tokens.size());
   if (n + 1 > c.max_position_embeddings) {
     FailUsage("--context ", n, ": ", PathText(model.directory),
-              " has positions for ", c.max_position_embeddings, " tokens");
+              " has positions for ", Count(c.max_position_embeddings, "token"));
   }
 
   ThreadPool pool(1);
@@ -216,7 +216,7 @@ int Consume(const Options& o, const Primitives& primitives) {
     std::cout << "tokens arrived      " << WithCommas(result.tokens)
               << (h.tokens < 0 ? " (not announced)" : "") << '\n'
               << "KV head             " << (q8 ? "q8" : "f32") << ", head_dim "
-              << h.head_dim << ", " << h.group << " query heads\n"
+              << h.head_dim << ", " << Count(h.group, "query head") << '\n'
               << "bytes arrived       " << HumanBytes(arrived) << '\n'
               << "bytes held at once  " << HumanBytes(held) << '\n';
   }

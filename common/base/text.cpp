@@ -5,6 +5,14 @@
 #include <cstdio>
 
 namespace kvlab {
+namespace {
+
+std::string Counted(const std::string& number, std::uint64_t n,
+                    std::string_view noun) {
+  return number + ' ' + std::string(noun) + (n == 1 ? "" : "s");
+}
+
+}  // namespace
 
 std::string HumanBytes(std::uint64_t bytes) {
   if (bytes < 1024) return std::to_string(bytes) + " B";
@@ -25,6 +33,14 @@ std::string WithCommas(std::uint64_t n) {
   std::string text = std::to_string(n);
   for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
   return text;
+}
+
+std::string Count(std::uint64_t n, std::string_view noun) {
+  return Counted(std::to_string(n), n, noun);
+}
+
+std::string CountWithCommas(std::uint64_t n, std::string_view noun) {
+  return Counted(WithCommas(n), n, noun);
 }
 
 std::string Fixed(double value, int digits) {

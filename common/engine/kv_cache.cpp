@@ -106,8 +106,9 @@ KvCache::KvCache(const KvCacheShape& shape, const Primitives& primitives)
               shape.capacity > 0);
   const std::int64_t available = AvailableMemory();
   if (shape.bytes() > available) {
-    Fail("KV cache: ", shape.capacity, " tokens need ",
-         HumanBytes(shape.bytes()), ", but only ", HumanBytes(available),
+    Fail("KV cache: ", Count(shape.capacity, "token"),
+         shape.capacity == 1 ? " needs " : " need ", HumanBytes(shape.bytes()),
+         ", but only ", HumanBytes(available),
          " of memory are free; ask for a shorter context");
   }
   // Pages of an anonymous mapping are zero and cost nothing until written.
@@ -116,7 +117,7 @@ KvCache::KvCache(const KvCacheShape& shape, const Primitives& primitives)
            PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     Fail("KV cache: the system refused ", HumanBytes(shape.bytes()), " for ",
-         shape.capacity, " tokens; ask for a shorter context");
+         Count(shape.capacity, "token"), "; ask for a shorter context");
   }
   memory_ = static_cast<std::byte*>(memory);
 #ifdef MADV_HUGEPAGE

@@ -27,11 +27,6 @@ std::string ErrorText(double value) {
   return text;
 }
 
-/// "1 tensor", "2 tensors".
-std::string Plural(std::size_t n, std::string_view noun) {
-  return StrCat(WithCommas(n), ' ', noun, n == 1 ? "" : "s");
-}
-
 std::string NameText(const TensorComparison& t) {
   return Printable(t.name, 64);
 }
@@ -64,16 +59,17 @@ std::string Headline(const DumpComparison& comparison,
   std::string line;
   switch (comparison.verdict()) {
     case TensorVerdict::kDifferent:
-      line =
-          StrCat("different: ", different, " of ", Plural(tensors, "tensor"));
+      line = StrCat("different: ", different, " of ",
+                    CountWithCommas(tensors, "tensor"));
       if (tolerance) line += StrCat(" (", limit, ")");
       break;
     case TensorVerdict::kWithin:
       line = StrCat("within ", limit, ": ", within, " of ",
-                    Plural(tensors, "tensor"), " not the same bits");
+                    CountWithCommas(tensors, "tensor"), " not the same bits");
       break;
     default:
-      line = StrCat("equal: every bit of ", Plural(tensors - absent, "tensor"));
+      line = StrCat("equal: every bit of ",
+                    CountWithCommas(tensors - absent, "tensor"));
   }
   if (absent > 0) line += StrCat("; ", absent, " not materialised by design");
   return line + "\n";
@@ -165,7 +161,7 @@ std::string TensorTable(const DumpComparison& comparison, bool tolerance) {
   std::string text = StrCat('\n', table.Text());
   const std::size_t rest = comparison.tensors.size() - rows.size();
   if (rest > 0) {  // with many tensors, no equal one has a row
-    text += StrCat("  and ", Plural(rest, "tensor"), " more, ",
+    text += StrCat("  and ", CountWithCommas(rest, "tensor"), " more, ",
                    comparison.Count(TensorVerdict::kEqual),
                    " of them equal (--json lists all)\n");
   }

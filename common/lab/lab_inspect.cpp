@@ -44,11 +44,6 @@ std::string Quoted(std::string_view text) {
   return StrCat('"', Printable(text), '"');
 }
 
-/// "1 token", "2 tokens".
-std::string Plural(std::size_t n, std::string_view noun) {
-  return StrCat(WithCommas(n), ' ', noun, n == 1 ? "" : "s");
-}
-
 std::string Count(int n) { return WithCommas(static_cast<std::uint64_t>(n)); }
 
 // --- lab_inspect model ------------------------------------------------------
@@ -67,10 +62,10 @@ void PrintConfig(const ModelConfig& config) {
              "times that attention and feed-forward alternate"});
   table.Add({"heads", Count(config.heads),
              "query heads: questions that each layer asks at once"});
-  table.Add(
-      {"kv_heads", Count(config.kv_heads),
-       StrCat("key/value heads: each serves ",
-              Plural(static_cast<std::size_t>(config.group()), "query head"))});
+  table.Add({"kv_heads", Count(config.kv_heads),
+             StrCat("key/value heads: each serves ",
+                    CountWithCommas(static_cast<std::size_t>(config.group()),
+                                    "query head"))});
   table.Add({"head_dim", Count(config.head_dim),
              "numbers in one head's query, key or value"});
   table.Add({"rms_norm_eps", StrCat(config.rms_norm_eps),
@@ -95,11 +90,12 @@ void PrintKvCache(const ModelConfig& config) {
   const auto context = static_cast<std::uint64_t>(config.trained_context);
   std::cout << "KV cache: what stays of a token once it is read\n  a key and a "
                "value x "
-            << config.layers << " layers x " << config.kv_heads
-            << " KV heads x " << config.head_dim << " = " << WithCommas(numbers)
-            << " numbers, " << HumanBytes(f32) << " as f32\n  a context of "
-            << WithCommas(context) << " tokens: " << HumanBytes(f32 * context)
-            << "\n\n";
+            << kvlab::Count(config.layers, "layer") << " x "
+            << kvlab::Count(config.kv_heads, "KV head") << " x "
+            << config.head_dim << " = " << CountWithCommas(numbers, "number")
+            << ", " << HumanBytes(f32) << " as f32\n  a context of "
+            << CountWithCommas(context, "token") << ": "
+            << HumanBytes(f32 * context) << "\n\n";
 }
 
 struct PartRow {
@@ -160,8 +156,9 @@ void PrintTensors(const std::vector<ModelTensor>& tensors,
   table.Add({"total", "", "", HumanBytes(bytes)});
   std::cout << table.Text();
   const std::size_t others = files.tensor_count() - tensors.size();
-  std::cout << "  in " << Plural(files.files().size(), "file") << "; "
-            << Plural(others, "other tensor") << " there, not used\n\n";
+  std::cout << "  in " << CountWithCommas(files.files().size(), "file") << "; "
+            << CountWithCommas(others, "other tensor")
+            << " there, not used\n\n";
 }
 
 /// Tokenizer, chat template and end tokens. A directory without them can still
@@ -173,8 +170,9 @@ TextTable TextParts(const fs::path& directory, const ModelConfig& config) {
   try {
     tokenizer = std::make_unique<Tokenizer>(
         Tokenizer::Load(directory / "tokenizer.json"));
-    table.Add({"tokenizer", StrCat("byte-level BPE, ", Count(tokenizer->size()),
-                                   " tokens")});
+    table.Add(
+        {"tokenizer", StrCat("byte-level BPE, ",
+                             CountWithCommas(tokenizer->size(), "token"))});
   } catch (const Error& e) {
     table.Add({"tokenizer", StrCat("none usable: ", e.what())});
   }
@@ -266,8 +264,8 @@ int InspectTokens(const fs::path& directory, std::optional<std::string> text,
     std::cout << Json{{"ids", ids}, {"pieces", pieces}}.dump() << '\n';
     return kExitDone;
   }
-  std::cout << Plural(ids.size(), "token") << " for "
-            << Plural(text->size(), "byte")
+  std::cout << CountWithCommas(ids.size(), "token") << " for "
+            << CountWithCommas(text->size(), "byte")
             << " of text. A piece is written with one visible letter per "
                "byte,\nso a space shows as \u0120 and a newline as \u010A.\n";
   TextTable table("rrll");
@@ -352,7 +350,7 @@ int InspectChat(const fs::path& directory, const std::string& messages_file,
     return kExitDone;
   }
   std::cout << ForTerminal(text) << "\n\n"
-            << Plural(ids.size(), "token") << ": ";
+            << CountWithCommas(ids.size(), "token") << ": ";
   for (std::size_t i = 0; i < ids.size(); ++i) {
     std::cout << (i > 0 ? "," : "") << ids[i];
   }

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/loader/json.h"
 #include "common/loader/unicode.h"
 
@@ -120,8 +121,9 @@ Prompt BuildPrompt(const Model& model, const PromptOptions& o) {
   }
   if (o.needle.context > model.config.max_position_embeddings) {
     FailUsage("--context ", o.needle.context, ": ", PathText(model.directory),
-              " has positions for ", model.config.max_position_embeddings,
-              " tokens; ask for fewer");
+              " has positions for ",
+              Count(model.config.max_position_embeddings, "token"),
+              "; ask for fewer");
   }
   RequireUtf8(o.needle.needle, "--needle");
   RequireUtf8(o.needle.question, "--question");
@@ -142,10 +144,10 @@ void CheckLength(const Model& model, const Prompt& prompt, int max_tokens) {
   const auto tokens = std::ssize(prompt.tokens);
   const ModelConfig& c = model.config;
   if (tokens + max_tokens > c.max_position_embeddings) {
-    FailUsage("the prompt has ", tokens, " tokens and --max-tokens is ",
-              max_tokens, ", but ", PathText(model.directory),
-              " has positions for ", c.max_position_embeddings,
-              ": together at most that many");
+    FailUsage("the prompt has ", Count(tokens, "token"),
+              " and --max-tokens is ", max_tokens, ", but ",
+              PathText(model.directory), " has positions for ",
+              c.max_position_embeddings, ": together at most that many");
   }
   if (tokens > c.trained_context) {
     std::cerr << "warning: the prompt has " << tokens
@@ -164,8 +166,9 @@ std::string ModelName(const Model& model) {
 std::string ModelSummary(const Model& model) {
   const ModelConfig& c = model.config;
   return StrCat(Printable(ModelName(model)), " (", c.family->model_type, ", ",
-                c.layers, " layers, ", c.heads, " query heads, ", c.kv_heads,
-                " KV heads, head_dim ", c.head_dim, ")");
+                Count(c.layers, "layer"), ", ", Count(c.heads, "query head"),
+                ", ", Count(c.kv_heads, "KV head"), ", head_dim ", c.head_dim,
+                ")");
 }
 
 }  // namespace kvlab

@@ -128,7 +128,7 @@ std::optional<int> TraceNumber(const char* option, const std::string& text,
   if (text == "all") return std::nullopt;
   const int number = std::stoi(text);
   if (number >= count) {
-    FailUsage(option, ' ', number, ": the model has ", count, ' ', what,
+    FailUsage(option, ' ', number, ": the model has ", Count(count, what),
               ", numbered from 0");
   }
   return number;
@@ -143,11 +143,11 @@ TraceFilter ChosenCalls(const Options& o, const ModelConfig& config,
   };
   const char* any = view ? "all" : "0";
   return {.layer = TraceNumber("--trace-layer", chosen(o.trace_layer, any),
-                               config.layers, "layers"),
+                               config.layers, "layer"),
           .head = TraceNumber("--trace-head", chosen(o.trace_head, any),
-                              config.heads, "query heads"),
+                              config.heads, "query head"),
           .step = TraceNumber("--trace-step", chosen(o.trace_step, "0"),
-                              INT_MAX, "steps")};
+                              INT_MAX, "step")};
 }
 
 /// Refuses a choice of calls that nothing would show.
@@ -258,8 +258,8 @@ void PrintReport(const Run& run) {
                          : "",
                      ")"));
   }
-  PrintLine("prompt", StrCat(run.prompt.tokens.size(), " tokens"));
-  PrintLine("generated", StrCat(g.tokens.size(), " tokens",
+  PrintLine("prompt", Count(run.prompt.tokens.size(), "token"));
+  PrintLine("generated", StrCat(Count(g.tokens.size(), "token"),
                                 g.stopped ? "" : ", stopped by --max-tokens"));
   PrintLine("prefill", Fixed(g.prefill_s, 2) + " s");
   PrintLine("decode, attention",
@@ -270,14 +270,14 @@ void PrintReport(const Run& run) {
                               " to choose the blocks")));
   PrintLine("decode, total", per_token(g.total_ms));
   if (run.program.has_tile) {
-    PrintLine("tile", StrCat(run.options.tile, " tokens"));
+    PrintLine("tile", Count(run.options.tile, "token"));
   }
   if (run.program.sparse) {
     const auto sparse = run.program.sparse();
-    PrintLine("selection",
-              StrCat(sparse["k"], " blocks of ", sparse["block_size"],
-                     " tokens, ", sparse["n_probe"], " probed, importance ",
-                     sparse["importance"].get<std::string>()));
+    PrintLine("selection", StrCat(Count(sparse["k"], "block"), " of ",
+                                  Count(sparse["block_size"], "token"), ", ",
+                                  sparse["n_probe"], " probed, importance ",
+                                  sparse["importance"].get<std::string>()));
   }
   PrintLine("KV cache",
             StrCat(HumanBytes(run.kv_bytes), " (", run.options.kv, ")",

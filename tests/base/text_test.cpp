@@ -20,5 +20,13 @@ TEST(Text, WritesNumbersForPeople) {
   EXPECT_EQ(HumanBytes(std::uint64_t{5} << 50), "5120.0 TiB");
 }
 
+TEST(Text, CountsOneAndMany) {
+  EXPECT_EQ(Count(0, "token"), "0 tokens");
+  EXPECT_EQ(Count(1, "token"), "1 token");
+  EXPECT_EQ(Count(2061, "token"), "2061 tokens");
+  EXPECT_EQ(CountWithCommas(1, "query head"), "1 query head");
+  EXPECT_EQ(CountWithCommas(2061, "query head"), "2,061 query heads");
+}
+
 }  // namespace
 }  // namespace kvlab
