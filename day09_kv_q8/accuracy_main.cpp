@@ -78,21 +78,23 @@ void DeclareOptions(CLI::App& app, Options& o) {
   app.add_option("--threads", o.threads, "Threads (default: physical cores)")
       ->transform(WholeNumber(1, 1024))
       ->type_name("N");
-  const auto text = [&](const char* name, std::string& value,
-                        const char* what) {
-    return app.add_option(name, value, what)->transform(NotEmpty());
-  };
-  text("--isa", o.isa,
-       "Instruction set of the primitives (default: the best that this CPU "
-       "has)")
+  app.add_option("--isa", o.isa,
+                 "Instruction set of the primitives (default: the best that "
+                 "this CPU has)")
+      ->transform(NotEmpty())
       ->type_name("NAME");
   app.add_flag("--json", o.json, "Report as one JSON object");
-  text("--csv", o.csv, "Write every measurement as a table")->type_name("FILE");
-  text("--svg", o.svg, "Draw the error of each input and layer (needs gnuplot)")
-      ->type_name("FILE");
-  text("--svg-heads", o.svg_heads,
-       "Draw the error of each layer and head (needs gnuplot)")
-      ->type_name("FILE");
+  const auto output = [&](const char* name, std::string& value,
+                          const char* what) {
+    app.add_option(name, value, what)
+        ->transform(OutputName())
+        ->type_name("FILE");
+  };
+  output("--csv", o.csv, "Write every measurement as a table");
+  output("--svg", o.svg,
+         "Draw the error of each input and layer (needs gnuplot)");
+  output("--svg-heads", o.svg_heads,
+         "Draw the error of each layer and head (needs gnuplot)");
 }
 
 // --- The model's own queries -------------------------------------------------

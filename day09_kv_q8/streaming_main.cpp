@@ -88,7 +88,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
       ->type_name("NAME");
   app.add_option("--dump", o.dump,
                  "Write the attention output [query head, d] (safetensors)")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->type_name("FILE");
   app.add_flag("--json", o.json, "Report as one JSON object")
       ->excludes(produce);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -59,6 +60,20 @@ int Report(const std::string& name, const char* message, int exit_code) {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %s\n", name.c_str(), message);
   return exit_code;
+}
+
+/// A number in decimal digits for which `good` holds; `expected` says so.
+CLI::Validator DecimalNumber(const char* expected, bool (*good)(double)) {
+  return {[=](std::string& value) -> std::string {
+            double number = 0;
+            const char* end = value.data() + value.size();
+            const auto [rest, error] =
+                std::from_chars(value.data(), end, number);
+            if (error == std::errc() && rest == end && good(number)) return "";
+            return StrCat("expected ", expected, ", found \"", Printable(value),
+                          "\"");
+          },
+          ""};
 }
 
 /// Everything that can be read from an open file.
@@ -149,6 +164,10 @@ void FinishStdout() {
   }
 }
 
+void Warn(const std::string& message) {
+  std::fprintf(stderr, "%s: warning: %s\n", program_name, message.c_str());
+}
+
 CLI::Validator NotEmpty() {
   return {[](std::string& value) -> std::string {
             return value.empty() ? "expected a value, found an empty one" : "";
@@ -174,18 +193,23 @@ CLI::Validator WholeNumber(std::uint64_t low, std::uint64_t high) {
 }
 
 CLI::Validator Share() {
-  return {
-      [](std::string& value) -> std::string {
-        double number = -1;
-        const char* end = value.data() + value.size();
-        const auto [rest, error] = std::from_chars(value.data(), end, number);
-        if (error == std::errc() && rest == end && 0 <= number && number <= 1) {
-          return "";
-        }
-        return StrCat("expected a number from 0 to 1, found \"",
-                      Printable(value), "\"");
-      },
-      ""};
+  return DecimalNumber("a number from 0 to 1",
+                       [](double x) { return 0 <= x && x <= 1; });
+}
+
+CLI::Validator NotNegative() {
+  return DecimalNumber("a decimal number of 0 or more, like 0.001 or 1e-6",
+                       [](double x) { return x >= 0 && std::isfinite(x); });
+}
+
+CLI::Validator OutputName() {
+  return {[](std::string& value) -> std::string {
+            if (value.empty()) return "expected a value, found an empty one";
+            if (value != "-") return "";
+            return "expected the name of a file, found \"-\": standard output "
+                   "has the report; a file of that name is ./-";
+          },
+          ""};
 }
 
 void RequireDistinctFiles(const std::vector<FileOption>& outputs,

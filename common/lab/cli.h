@@ -41,13 +41,21 @@ int RunProgram(int argc, const char* const* argv, const std::string& name,
 /// lost: before something is done that a failed run must not do.
 void FinishStdout();
 
+/// Writes "NAME: warning: message" to stderr, as errors are written.
+void Warn(const std::string& message);
+
 /// For CLI::Option::transform: what a value must be, with a message that says
 /// what was expected and found.
 CLI::Validator NotEmpty();
 /// A whole number in decimal digits; leading zeros do not make it octal.
 CLI::Validator WholeNumber(std::uint64_t low, std::uint64_t high);
-/// A number from 0 to 1.
+/// A number from 0 to 1, in decimal digits: 0.5, 1e-6.
 CLI::Validator Share();
+/// A finite number of 0 or more, in decimal digits.
+CLI::Validator NotNegative();
+/// The name of a file to be written. Not "-": what an option names is a file,
+/// standard output has the report.
+CLI::Validator OutputName();
 
 /// What --version prints: program, version, commit, compiler and flags.
 std::string VersionText(std::string_view name);

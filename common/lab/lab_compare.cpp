@@ -6,7 +6,6 @@
 ///     lab_compare --golden A.sha256 A.safetensors      against a committed sum
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -252,10 +251,6 @@ void CheckOptions(const Options& o) {
     FailUsage("expected two files, or --golden FILE and one, found one (see ",
               kName, " --help)");
   }
-  if (o.tolerance && !(*o.tolerance >= 0 && std::isfinite(*o.tolerance))) {
-    FailUsage("--tolerance: expected a number of 0 or more, found ",
-              *o.tolerance);
-  }
   for (const std::string& input : {o.a, o.b}) {
     std::error_code ignored;  // no such file yet
     if (!o.svg.empty() && fs::equivalent(o.svg, input, ignored)) {
@@ -278,13 +273,13 @@ ProgramBody Setup(CLI::App& app) {
   CLI::Option* tolerance =
       app.add_option("--tolerance", o->tolerance,
                      "Floats may differ by X times the tensor's largest |B|")
-          ->transform(NotEmpty())
+          ->transform(OutputName())
           ->type_name("X");
   CLI::Option* svg =
       app.add_option("--svg", o->svg,
                      "Draw the attention error of each layer and head (needs "
                      "gnuplot)")
-          ->transform(NotEmpty())
+          ->transform(NotNegative())
           ->type_name("FILE");
   app.add_option("--golden", o->golden,
                  "Compare the SHA-256 of A with the one in FILE, as sha256sum "

@@ -150,9 +150,9 @@ void CheckLength(const Model& model, const Prompt& prompt, int max_tokens) {
               c.max_position_embeddings, ": together at most that many");
   }
   if (tokens > c.trained_context) {
-    std::cerr << "warning: the prompt has " << tokens
-              << " tokens, but the model was trained on at most "
-              << c.trained_context << ": expect wrong answers\n";
+    Warn(StrCat("the prompt has ", Count(tokens, "token"),
+                ", but the model was trained on at most ", c.trained_context,
+                ": expect wrong answers"));
   }
 }
 

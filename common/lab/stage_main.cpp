@@ -88,7 +88,7 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
   app.add_option("--dump", o.dump,
                  "Write attention outputs, scores, logits and tokens "
                  "(safetensors)")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->excludes(show)
       ->type_name("FILE");
   if (!program.has_tile && !program.sparse) return;
@@ -99,7 +99,7 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
                     program.sparse ? "became of each block"
                                    : "the running softmax did with each tile",
                     " (JSON; FILE.js: a script for a page)"))
-          ->transform(NotEmpty())
+          ->transform(OutputName())
           ->excludes(show)
           ->type_name("FILE");
   const auto trace_option = [&](const char* name, std::string& value,
@@ -425,7 +425,7 @@ int RunStage(const StageProgram& program, const Options& o) {
   }
   if (prompt.needle) {
     for (const std::string& warning : prompt.needle->warnings) {
-      std::cerr << "warning: " << warning << '\n';
+      Warn(warning);
     }
   }
 

@@ -434,10 +434,10 @@ ProgramBody Setup(CLI::App& app) {
       ->capture_default_str()
       ->type_name("N");
   app.add_option("--table", o->table, "Write the table to this file too")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->type_name("FILE");
   app.add_option("--json", o->json, "Write every number to this file")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->type_name("FILE");
   return [o] {
     const InterruptGuard interrupt_guard;

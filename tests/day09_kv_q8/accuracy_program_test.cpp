@@ -196,3 +196,5 @@ TEST_F(AccuracyProgram, RefusesBadInputWithOneLine) {
 
 }  // namespace
 }  // namespace kvlab
+    fails(StrCat("--context 64 ", option, " -"), 2,
+          StrCat(option, ": expected the name of a file, found \"-\""));

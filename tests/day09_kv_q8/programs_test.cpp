@@ -196,6 +196,7 @@ TEST_F(Day09Programs, TracesShowTheRunningSoftmax) {
   fails("--trace-layer 1", 2, "--trace");
   fails("--trace /nonexistent/x", 1, "/nonexistent/x");
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+  fails("--trace -", 2, "--trace: expected the name of a file");
 }
 
 /// Through a pipe and from a file; both ends give the same bits.
@@ -231,8 +232,24 @@ TEST_F(Day09Programs, StreamingAttendsToWhatArrives) {
                  dir_.path());
   EXPECT_TRUE(FailsWithOneLine(cut, 1, "day09_streaming", "whole tokens"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "b"));
-  EXPECT_TRUE(FailsWithOneLine(Lab(KVLAB_STREAMING, ""), 2, "day09_streaming",
-                               "give a stream"));
+  const auto fails = [&](const std::string& arguments, int exit_code,
+                         const std::string& part) {
+    EXPECT_TRUE(FailsWithOneLine(Lab(KVLAB_STREAMING, arguments), exit_code,
+                                 "day09_streaming", part))
+        << arguments;
+  };
+  fails("", 2, "give a stream");
+  const std::string same = file("b");
+  fails(StrCat("--produce ", same, " --dump ", same), 2, "is named by both");
+  fails(StrCat(file("s"), " --dump ", file("s")), 2, "FILE reads");
+  fails(file("s") + " --dump -", 2, "--dump: expected the name of a file");
+  fails("--produce /nonexistent/x --context 64", 1, "/nonexistent/x");
+  // A dump that cannot be written leaves the old stream where it is.
+  ASSERT_EQ(::mkfifo((dir_ / "fifo").c_str(), 0600), 0);
+  const std::string before = ReadFile(dir_ / "s");
+  fails(StrCat("--produce ", file("s"), " --context 64 --dump ", file("fifo")),
+        1, "fifo: cannot be written: a pipe that nobody reads");
+  EXPECT_EQ(ReadFile(dir_ / "s"), before);
   EXPECT_TRUE(FailsWithOneLine(Lab(KVLAB_STREAMING, "--produce - --layer 3"), 2,
                                "day09_streaming", "the model has 3"));
 }

@@ -314,9 +314,12 @@ TEST_F(LabCompareTest, WrongUsageIsOneLineAndTwo) {
   ExpectFails(Compare(a + " ''"), "B");
   ExpectFails(Compare(a + " " + a + " " + a), "not expected");
   ExpectFails(Compare(a + " " + a + " --bogus"), "--bogus");
-  for (const char* value : {"-1", "nan", "inf", "x", "''", "1e999"}) {
-    ExpectFails(Compare(StrCat(a, " ", a, " --tolerance ", value)),
-                "--tolerance");
+  for (const char* value :
+       {"-1", "nan", "inf", "x", "1e999", "0x1", "1 ", "1,5"}) {
+    ExpectFails(Compare(StrCat(a, " ", a, " --tolerance '", value, "'")),
+                StrCat("--tolerance: expected a decimal number of 0 or more, "
+                       "like 0.001 or 1e-6, found \"",
+                       value, '"'));
   }
   ExpectFails(Compare(a + " " + a + " --golden x"), "excludes");
   ExpectFails(Compare(a + " --golden x --tolerance 1"), "excludes");
@@ -325,6 +328,8 @@ TEST_F(LabCompareTest, WrongUsageIsOneLineAndTwo) {
   ExpectFails(Compare(a + " " + a + " --svg ''"), "--svg");
 }
 
+  ExpectFails(Compare(a + " " + a + " --svg -"),
+              "--svg: expected the name of a file, found \"-\"");
 TEST_F(LabCompareTest, LostOutputIsNotADifference) {
   if (!std::filesystem::exists("/dev/full")) return;  // Linux alone has it
   ExpectFails(Compare(Dump("a") + " " + Dump("b") + " >/dev/full"),

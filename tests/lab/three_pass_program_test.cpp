@@ -174,6 +174,9 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
   fails("--raw --prompt ''", 2, "an empty one");
   fails("--raw --prompt-file /dev/null", 2, "the prompt is empty");
   fails("--depth abc", 2, "expected a number from 0 to 1, found \"abc\"");
+  fails("--dump -", 2,
+        "--dump: expected the name of a file, found \"-\": standard output has "
+        "the report; a file of that name is ./-");
   fails("--dump= --json", 2, "--dump= expected a value");
   fails("--fact 'one two'", 2, "full stop");
   fails("--prompt-file - <&-", 1, "standard input: cannot be read");
@@ -204,10 +207,20 @@ TEST_F(ThreePassProgram, BadInputIsOneLineAndAnExitCode) {
 TEST_F(ThreePassProgram, WarnsBeyondTheTrainedContext) {
   const ProgramRun run = Lab("--context 4200 --max-tokens 1");
   EXPECT_EQ(run.exit_code, 0);
-  EXPECT_TRUE(Has(run.err,
-                  "warning: the prompt has 4200 tokens, but the model "
-                  "was trained on at most"))
+  EXPECT_TRUE(Has(
+      run.err,
+      "day09_three_pass: warning: the prompt has 4200 tokens, but the model "
+      "was trained on at most"))
       << run.err;
+}
+
+TEST_F(ThreePassProgram, WarnsOfAFactThatContradictsTheNeedle) {
+  const ProgramRun run =
+      Lab("--context 100 --max-tokens 1 --fact \"Zara's favorite food is "
+          "pho.\"");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_TRUE(run.err.starts_with("day09_three_pass: warning: ")) << run.err;
+  EXPECT_TRUE(Has(run.out, "generated           1 token, stopped"));
 }
 
 TEST_F(ThreePassProgram, ShowsThePromptThatItUses) {
