@@ -1,5 +1,6 @@
 /// The programs of Day 9 side by side: one answer, four ways.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -195,8 +196,14 @@ TEST_F(Day09Programs, TracesShowTheRunningSoftmax) {
   fails(to + " --max-tokens 1", 1, "nothing to write");
   fails("--trace-layer 1", 2, "--trace");
   fails("--trace /nonexistent/x", 1, "/nonexistent/x");
-  EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
   fails("--trace -", 2, "--trace: expected the name of a file");
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+  // A trace that cannot be written leaves the old dump where it is.
+  WriteFile(dir_ / "dump", "before");
+  fails(
+      StrCat(to, " --trace-step 99 --dump ", Quoted((dir_ / "dump").string())),
+      1, "no decode step 99");
+  EXPECT_EQ(ReadFile(dir_ / "dump"), "before");
 }
 
 /// Through a pipe and from a file; both ends give the same bits.
