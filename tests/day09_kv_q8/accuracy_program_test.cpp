@@ -19,7 +19,7 @@ class AccuracyProgram : public testing::Test {
   ProgramRun Run(const std::string& arguments,
                  const std::string& environment = "") {
     return Exactly(
-        "--context 128 --tokens 64 --draws 1 --positions 2 " + arguments,
+        "--context 64 --tokens 64 --draws 1 --positions 2 " + arguments,
         environment);
   }
   ProgramRun Exactly(const std::string& arguments,
@@ -64,7 +64,7 @@ TEST_F(AccuracyProgram, ReportsTheSameAsTextJsonAndCsv) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto json = nlohmann::ordered_json::parse(run.out);
   EXPECT_EQ(json["program"], "day09_accuracy");
-  EXPECT_EQ(json["tokens"]["prompt"], 128);
+  EXPECT_EQ(json["tokens"]["prompt"], 64);
   EXPECT_EQ(json["bound"]["violations"], 0);
   EXPECT_GT(json["bound"]["worst_error_over_bound"], 0.1);
   EXPECT_LT(json["bound"]["worst_error_over_bound"], 1);
@@ -101,7 +101,7 @@ TEST_F(AccuracyProgram, ReportsTheSameAsTextJsonAndCsv) {
   const auto& prefill = rows[rows.size() - 2];
   const auto& decode = rows[rows.size() - 1];
   EXPECT_EQ(prefill["input"], "prefill");
-  EXPECT_EQ(prefill["positions"], 126);
+  EXPECT_EQ(prefill["positions"], 62);
   EXPECT_EQ(decode["positions"], 2 + answer);
   EXPECT_LE(decode["same_top"], 2 + answer);
   EXPECT_GT(prefill["mean_kl"], 0);
