@@ -12,13 +12,14 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/error.h"
 #include "common/base/parallel.h"
-#include "common/engine/generate.h"
 #include "common/base/text.h"
+#include "common/engine/generate.h"
 #include "common/lab/capture_stage.h"
 #include "common/lab/cli.h"
 #include "common/lab/error_plot.h"
@@ -309,22 +310,30 @@ void PrintJson(const Options& o, const Model& model, const Prompt& prompt,
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-/// Draws what was asked for. Returns false if there is no gnuplot.
-bool Draw(const Options& o, const Model& model, const AccuracyReport& report) {
-  const std::string of = StrCat(Printable(ModelName(model), 30), ", ",
-                                report.decode_logits.positions(), " positions");
-  if (!o.svg.empty() &&
-      !DrawSvg(AccuracyPlotScript(report, StrCat("Chosen inputs of ", o.tokens,
-                                                 " tokens; layers of ", of)),
-               o.svg)) {
-    return false;
+/// Writes the files that were asked for; none is put in place before all are
+/// written.
+void WriteFiles(const Options& o, const Model& model,
+                const AccuracyReport& report) {
+  const std::string of =
+      StrCat(Printable(ModelName(model), 30), ", ",
+             Count(report.decode_logits.positions(), "position"));
+  std::optional<OutputFile> csv, svg, svg_heads;
+  if (!o.csv.empty()) csv.emplace(o.csv).Write(AccuracyCsv(report));
+  if (!o.svg.empty()) {
+    svg.emplace(o.svg).Write(DrawSvg(AccuracyPlotScript(
+        report, StrCat("Chosen inputs of ", Count(o.tokens, "token"),
+                       "; layers of ", of))));
   }
-  return o.svg_heads.empty() ||
-         DrawSvg(ErrorPlotScript(
-                     AccuracyHeadErrors(report),
-                     "What q8 costs: relative L2 error of each layer and head",
-                     StrCat(of, ", a scale per row")),
-                 o.svg_heads);
+  if (!o.svg_heads.empty()) {
+    svg_heads.emplace(o.svg_heads)
+        .Write(DrawSvg(ErrorPlotScript(
+            AccuracyHeadErrors(report),
+            "What q8 costs: relative L2 error of each layer and head",
+            StrCat(of, ", a scale per row"))));
+  }
+  for (auto* file : {&csv, &svg, &svg_heads}) {
+    if (*file) (*file)->Commit();
+  }
 }
 
 int Run(const Options& o) {
@@ -335,6 +344,9 @@ int Run(const Options& o) {
       {{"--prompt-file", o.prompt.file}});
   for (const std::string& file : {o.csv, o.svg, o.svg_heads}) {
     if (!file.empty()) const OutputFile probe(file);
+  }
+  if (!(o.svg.empty() && o.svg_heads.empty()) && !HaveGnuplot()) {
+    Fail(o.svg.empty() ? "--svg-heads: " : "--svg: ", kNoGnuplot);
   }
   const Primitives& primitives = PrimitivesFor(isa);
   const Model model = LoadModel(o.prompt.model);
@@ -358,14 +370,7 @@ int Run(const Options& o) {
     PrintText(o, model, prompt, tokens.size(), answer, report);
   }
   FinishStdout();  // a run that cannot report must not replace a file
-  if (!o.csv.empty()) {
-    OutputFile file(o.csv);
-    file.Write(AccuracyCsv(report));
-    file.Commit();
-  }
-  if (!Draw(o, model, report)) {
-    Fail("--svg: ", kNoGnuplot);
-  }
+  WriteFiles(o, model, report);
   RequireWithinBounds(report);
   return kExitDone;
 }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "common/base/error.h"
@@ -94,14 +95,13 @@ void DeclareOptions(CLI::App& app, Options& o) {
       ->excludes(produce);
 }
 
-void WriteOutput(const Options& o, const std::vector<float>& out, int group) {
-  if (o.dump.empty()) return;
+void WriteDump(OutputFile& file, const std::vector<float>& out, int group) {
   const std::uint64_t rows = group;
   const TensorToWrite tensor{.name = "attention",
                              .dtype = Dtype::kF32,
                              .shape = {rows, out.size() / rows},
                              .bytes = std::as_bytes(std::span(out))};
-  WriteSafetensors(o.dump, {{"format", "kvlab dump 1"}}, {{tensor}});
+  WriteSafetensors(file, {{"format", "kvlab dump 1"}}, {{tensor}});
 }
 
 void RequireBelow(const char* option, int number, int count) {
@@ -138,6 +138,8 @@ int Produce(const Options& o, const Primitives& primitives) {
             input.first_head != o.kv_head * c.group()) {
           return;
         }
+        // Neither file is put in place before both are written.
+        std::optional<OutputFile> stream, dump;
         if (o.produce == "-") {
           WriteKvStream(input, !o.no_length, [](std::span<const std::byte> b) {
             std::cout.write(reinterpret_cast<const char*>(b.data()),
@@ -145,12 +147,17 @@ int Produce(const Options& o, const Primitives& primitives) {
           });
           FinishStdout();
         } else {
-          OutputFile file(o.produce);
-          WriteKvStream(input, !o.no_length,
-                        [&](std::span<const std::byte> b) { file.Write(b); });
-          file.Commit();
+          stream.emplace(o.produce);
+          WriteKvStream(input, !o.no_length, [&](std::span<const std::byte> b) {
+            stream->Write(b);
+          });
         }
-        WriteOutput(o, {out.begin(), out.end()}, input.group);
+        if (!o.dump.empty()) {
+          WriteDump(dump.emplace(o.dump), {out.begin(), out.end()},
+                    input.group);
+        }
+        if (stream) stream->Commit();
+        if (dump) dump->Commit();
       });
   const auto logits =
       transformer.Prefill(prompt.tokens, cache, capture,
@@ -221,7 +228,11 @@ int Consume(const Options& o, const Primitives& primitives) {
               << "bytes held at once  " << HumanBytes(held) << '\n';
   }
   FinishStdout();
-  WriteOutput(o, result.out, h.group);
+  if (!o.dump.empty()) {
+    OutputFile dump(o.dump);
+    WriteDump(dump, result.out, h.group);
+    dump.Commit();
+  }
   return kExitDone;
 }
 
@@ -234,7 +245,11 @@ int Run(const Options& o) {
         "give a stream to read, or --produce FILE to write one (see "
         "day09_streaming --help)");
   }
-  if (!o.dump.empty()) const OutputFile probe(o.dump);
+  RequireDistinctFiles({{"--produce", o.produce}, {"--dump", o.dump}},
+                       {{"FILE", o.from}});
+  for (const std::string& file : {o.produce, o.dump}) {
+    if (!file.empty() && file != "-") const OutputFile probe(file);
+  }
   return o.produce.empty() ? Consume(o, primitives) : Produce(o, primitives);
 }
 

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/base/error.h"
 #include "common/base/parallel.h"
@@ -45,7 +46,7 @@ void DeclareCommon(CLI::App& app, Common& o, bool csv) {
   app.add_flag("--json", o.json, "Report as one JSON object");
   if (!csv) return;
   app.add_option("--csv", o.csv, "Write every number as a table")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->type_name("FILE");
 }
 
@@ -119,7 +120,7 @@ ProgramBody Curve(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   DeclareCommon(app, o->common, true);
   app.add_option("--svg", o->svg, "Draw the curves (needs gnuplot)")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->type_name("FILE");
   AddNumbers(app, "--contexts", o->contexts, 4'000'000,
              "Tokens in the cache, ascending");
@@ -142,6 +143,7 @@ ProgramBody Curve(CLI::App& app) {
     const InterruptGuard interrupt_guard;
     const Isa isa = o->common.Which();
     ProbeFiles({{"--csv", o->common.csv}, {"--svg", o->svg}});
+    if (!o->svg.empty() && !HaveGnuplot()) Fail("--svg: ", kNoGnuplot);
     if (o->scaling.heads % o->scaling.kv_heads != 0) {
       FailUsage("--heads ", o->scaling.heads,
                 ": expected a multiple of "
@@ -190,10 +192,16 @@ ProgramBody Curve(CLI::App& app) {
       std::cout << '\n' << ScalingText(points);
     }
     FinishStdout();  // a run that cannot report must not replace a file
-    WriteFile(o->common.csv, Csv(ScalingRows(points)));
-    if (!o->svg.empty() && !DrawSvg(ScalingPlotScript(points, what), o->svg)) {
-      Fail("--svg: ", kNoGnuplot);
+    // Neither is put in place before both are written.
+    std::optional<OutputFile> csv, svg;
+    if (!o->common.csv.empty()) {
+      csv.emplace(o->common.csv).Write(Csv(ScalingRows(points)));
     }
+    if (!o->svg.empty()) {
+      svg.emplace(o->svg).Write(DrawSvg(ScalingPlotScript(points, what)));
+    }
+    if (csv) csv->Commit();
+    if (svg) svg->Commit();
     return kExitDone;
   };
 }

@@ -63,7 +63,7 @@ class MapView final : public StageView {
         ->excludes(app.get_option("--json"));
     app.add_option("--map-svg", svg_,
                    "Draw which blocks each head took (needs gnuplot)")
-        ->transform(NotEmpty())
+        ->transform(OutputName())
         ->excludes(show)
         ->type_name("FILE");
   }
@@ -87,15 +87,15 @@ class MapView final : public StageView {
     std::cout << '\n'
               << BlockMapText(map_->rows(), Legend(run), TerminalColumns());
   }
-  void Write(const ViewedRun& run) override {
+  std::string Contents(const ViewedRun& run) override {
     if (map_->rows().empty()) {
       Fail(print_ ? "--map" : "--map-svg",
            ": nothing to show: ", map_->WhyEmpty());
     }
-    if (svg_.empty()) return;
+    if (svg_.empty()) return "";
     const int first = map_->rows().front().step;
     const int last = map_->rows().back().step;
-    const bool drawn = DrawSvg(
+    return DrawSvg(
         BlockMapScript(map_->rows(), Legend(run),
                        StrCat("Blocks that each query head takes, decode step",
                               first == last ? StrCat(" ", first)
@@ -103,9 +103,7 @@ class MapView final : public StageView {
                               ": k = ", options_.k, ", ",
                               map_->rows().back().blocks.size(), " blocks"),
                        StrCat(Printable(run.model, 30), ", ", prompt_tokens_,
-                              " tokens; answer: ", Printable(run.output, 60))),
-        svg_);
-    if (!drawn) Fail("--map-svg: ", kNoGnuplot);
+                              " tokens; answer: ", Printable(run.output, 60))));
   }
 
  private:

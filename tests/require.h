@@ -33,3 +33,10 @@ inline bool IsRequired(std::string_view what) {
     }                                                               \
     GTEST_SKIP() << (what) << ": " << reason;                       \
   } while (false)
+
+/// Leaves a test out in an emulator, where it would take minutes; `reason` says
+/// what still tests the same there.
+#define KVLAB_NEEDS_A_REAL_CPU(reason)                            \
+  do {                                                            \
+    if (KVLAB_EMULATED) KVLAB_SKIP_OR_FAIL("real_cpu", (reason)); \
+  } while (false)

@@ -35,7 +35,7 @@ void DumpRecorder::OnLogits(int /*position*/, std::span<const float> logits) {
   Append(logits_, logits);
 }
 
-void DumpRecorder::Write(const std::filesystem::path& path,
+void DumpRecorder::Write(OutputFile& file,
                          const std::map<std::string, std::string>& metadata,
                          std::span<const int> prompt,
                          std::span<const int> tokens) const {
@@ -74,7 +74,7 @@ void DumpRecorder::Write(const std::filesystem::path& path,
   };
   add_ids("prompt_tokens", prompt_ids);
   add_ids("tokens", token_ids);
-  WriteSafetensors(path, metadata, tensors);
+  WriteSafetensors(file, metadata, tensors);
 }
 
 }  // namespace kvlab

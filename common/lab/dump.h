@@ -18,7 +18,6 @@
 /// machine: the same settings give the same bytes on any of them.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <span>
 #include <string>
@@ -26,6 +25,7 @@
 
 #include "common/attention/observer.h"
 #include "common/loader/config.h"
+#include "common/loader/output_file.h"
 
 namespace kvlab {
 
@@ -43,10 +43,10 @@ class DumpRecorder final : public Observer {
                    std::span<const float> out) override;
   void OnLogits(int position, std::span<const float> logits) override;
 
-  /// Writes the file, whole or not at all. `metadata` goes in as it is; tensors
-  /// that this stage never materialises are named in its "not_materialised".
-  /// Throws Error.
-  void Write(const std::filesystem::path& path,
+  /// Writes the file; Commit() is left to the caller. `metadata` goes in as it
+  /// is; tensors that this stage never materialises are named in its
+  /// "not_materialised". Throws Error.
+  void Write(OutputFile& file,
              const std::map<std::string, std::string>& metadata,
              std::span<const int> prompt, std::span<const int> tokens) const;
 

@@ -4,13 +4,8 @@
 
 #include "common/base/error.h"
 #include "common/lab/child_process.h"
-#include "common/loader/output_file.h"
 
 namespace kvlab {
-
-bool HaveGnuplot() {
-  return RunChild({"gnuplot", "--version"}, "").has_value();
-}
 
 std::string SvgPlotHead(std::uint64_t width, std::uint64_t height) {
   return StrCat("set terminal svg size ", width, ",", height,
@@ -29,23 +24,22 @@ std::string PlotQuoted(const std::string& text) {
   return quoted + "'";
 }
 
-bool DrawSvg(const std::string& script, const std::filesystem::path& path) {
-  // Refuses a path that cannot be written before the work.
-  { const OutputFile probe(path); }
+bool HaveGnuplot() {
+  return RunChild({"gnuplot", "--version"}, "").has_value();
+}
+
+std::string DrawSvg(const std::string& script) {
   // Without the user's own start-up file, so that all get the same picture.
   const std::optional<ChildResult> result =
       RunChild({"gnuplot", "--default-settings"}, script);
-  if (!result) return false;
+  if (!result) Fail("gnuplot: ", kNoGnuplot);
   if (result->exit_code != 0 ||
       result->out.find("</svg>") == std::string::npos) {
     Fail("gnuplot: expected a picture and exit code 0, found exit code ",
          result->exit_code, result->err.empty() ? "" : ": ",
          Printable(result->err, 200));
   }
-  OutputFile file(path);
-  file.Write(result->out);
-  file.Commit();
-  return true;
+  return result->out;
 }
 
 }  // namespace kvlab

@@ -21,6 +21,7 @@
 #include "common/lab/error_plot.h"
 #include "common/lab/gnuplot.h"
 #include "common/loader/json.h"
+#include "common/loader/output_file.h"
 #include "common/loader/safetensors.h"
 
 namespace kvlab {
@@ -34,6 +35,7 @@ constexpr char kName[] = "lab_compare";
 /// Results that this program tells by its exit code; what goes wrong is 2.
 constexpr int kEqualOrWithin = 0;
 constexpr int kDifferent = 1;
+constexpr int kNoPicture = 1;
 
 constexpr char kHelp[] = R"(What is compared
   Without --tolerance two elements are equal if all their bits are.
@@ -76,9 +78,8 @@ void Print(const OrderedJson& report) {
             << '\n';
 }
 
-/// Draws the errors of the attention outputs. Returns false if gnuplot is not
-/// there.
-bool Draw(const DumpComparison& comparison, const Options& o) {
+/// The picture of the attention outputs' errors.
+std::string Draw(const DumpComparison& comparison, const Options& o) {
   const auto attention =
       std::find_if(comparison.tensors.begin(), comparison.tensors.end(),
                    [](const auto& t) { return t.name == "attention"; });
@@ -91,27 +92,35 @@ bool Draw(const DumpComparison& comparison, const Options& o) {
   const auto name = [](const std::string& path) {
     return Printable(fs::path(path).stem().string(), 30);
   };
-  return DrawSvg(
-      ErrorPlotScript(
-          *attention->heads,
-          "Attention error of each layer and head: norm(A - B) / norm(B)",
-          StrCat("A: ", name(o.a), "   B: ", name(o.b))),
-      o.svg);
+  return DrawSvg(ErrorPlotScript(
+      *attention->heads,
+      "Attention error of each layer and head: norm(A - B) / norm(B)",
+      StrCat("A: ", name(o.a), "   B: ", name(o.b))));
 }
 
 int Compare(const Options& o) {
+  // What can be refused at once is, before any work.
+  if (!o.svg.empty()) {
+    const OutputFile probe(o.svg);
+    if (!HaveGnuplot()) {
+      std::cerr << kName << ": --svg: " << kNoGnuplot << '\n';
+      return kNoPicture;
+    }
+  }
   const SafetensorsFile a = SafetensorsFile::Open(o.a);
   const SafetensorsFile b = SafetensorsFile::Open(o.b);
   const DumpComparison comparison = CompareDumps(a, b, o.tolerance);
-  const bool drawn = o.svg.empty() || Draw(comparison, o);
+  const std::string picture = o.svg.empty() ? "" : Draw(comparison, o);
   if (o.json) {
     Print(ComparisonJson(a, b, comparison, o.tolerance));
   } else {
     std::cout << ComparisonText(a, b, comparison, o.tolerance);
   }
-  if (!drawn) {
-    std::cerr << kName << ": --svg: " << kNoGnuplot << '\n';
-    return kDifferent;
+  FinishStdout();  // a run that cannot report must not replace a file
+  if (!o.svg.empty()) {
+    OutputFile svg(o.svg);
+    svg.Write(picture);
+    svg.Commit();
   }
   return comparison.verdict() == TensorVerdict::kDifferent ? kDifferent
                                                            : kEqualOrWithin;
@@ -273,13 +282,13 @@ ProgramBody Setup(CLI::App& app) {
   CLI::Option* tolerance =
       app.add_option("--tolerance", o->tolerance,
                      "Floats may differ by X times the tensor's largest |B|")
-          ->transform(OutputName())
+          ->transform(NotNegative())
           ->type_name("X");
   CLI::Option* svg =
       app.add_option("--svg", o->svg,
                      "Draw the attention error of each layer and head (needs "
                      "gnuplot)")
-          ->transform(NotNegative())
+          ->transform(OutputName())
           ->type_name("FILE");
   app.add_option("--golden", o->golden,
                  "Compare the SHA-256 of A with the one in FILE, as sha256sum "

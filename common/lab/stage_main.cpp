@@ -513,13 +513,24 @@ int RunStage(const StageProgram& program, const Options& o) {
     if (view != nullptr) view->Print(ForView(run));
   }
   FinishStdout();  // a run that cannot report must not replace a file
+  // None is put in place before all are written.
+  std::optional<OutputFile> dump_file, trace_file, view_file;
   if (!o.dump.empty()) {
-    dump.Write(o.dump, DumpMetadata(run), prompt.tokens, run.generation.tokens);
+    dump.Write(dump_file.emplace(o.dump), DumpMetadata(run), prompt.tokens,
+               run.generation.tokens);
   }
   if (!o.trace.empty()) {
-    trace.Write(o.trace, TraceSettings(run), CachedTokens(run));
+    trace.Write(trace_file.emplace(o.trace), TraceSettings(run),
+                CachedTokens(run));
   }
-  if (view != nullptr) view->Write(ForView(run));
+  if (view != nullptr) {
+    const std::string contents = view->Contents(ForView(run));
+    const std::string file = view->file().second;
+    if (!file.empty()) view_file.emplace(file).Write(contents);
+  }
+  for (auto* file : {&dump_file, &trace_file, &view_file}) {
+    if (*file) (*file)->Commit();
+  }
   return kExitDone;
 }
 

@@ -27,7 +27,7 @@ struct ViewedRun {
 };
 
 /// Watches the decode steps, as an observer, and shows what it saw. Begin,
-/// Print and Write come in this order, and only if it is wanted.
+/// Print and Contents come in this order, and only if it is wanted.
 class StageView : public Observer {
  public:
   /// The option that asks for it: for messages.
@@ -44,8 +44,9 @@ class StageView : public Observer {
   virtual void Begin(const TraceFilter& filter, int prompt_tokens) = 0;
   /// After the report, on stdout, if that is not JSON.
   virtual void Print(const ViewedRun& run) = 0;
-  /// Last. Throws Error, also if there was nothing to show.
-  virtual void Write(const ViewedRun& run) = 0;
+  /// Last: what goes into the file, "" if none is named. Throws Error, also if
+  /// there was nothing to show.
+  virtual std::string Contents(const ViewedRun& run) = 0;
 };
 
 }  // namespace kvlab

@@ -4,7 +4,6 @@
 
 #include "common/base/error.h"
 #include "common/loader/json.h"
-#include "common/loader/output_file.h"
 
 namespace kvlab {
 
@@ -79,26 +78,24 @@ void TraceRecorder::OnTile(const HeadId& id, const TileEvent& event) {
        {"rescaled", event.step.rescaled}});
 }
 
-void TraceRecorder::Write(const std::filesystem::path& path,
+void TraceRecorder::Write(OutputFile& file,
                           const nlohmann::ordered_json& settings,
                           const std::vector<std::string>& tokens) const {
   if (calls_.empty()) {
-    Fail("--trace ", PathText(path),
+    Fail("--trace ", PathText(file.path()),
          ": nothing to write: ", WhyNothing(filter_, last_step_));
   }
   nlohmann::ordered_json trace = {{"format", "kvlab trace 1"}};
   trace.update(settings);
   trace["tokens"] = tokens;
   trace["calls"] = calls_;
-  const bool script = path.extension() == ".js";
-  OutputFile file(path);
+  const bool script = file.path().extension() == ".js";
   if (script) {
     file.Write("(window.kvlabTraces = window.kvlabTraces || []).push(");
   }
   file.Write(trace.dump(-1, ' ', false,
                         nlohmann::ordered_json::error_handler_t::replace));
   file.Write(script ? ");\n" : "\n");
-  file.Commit();
 }
 
 }  // namespace kvlab

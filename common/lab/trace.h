@@ -23,13 +23,13 @@
 /// has no M_before. Numbers are exact (a float printed as a double).
 #pragma once
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/attention/observer.h"
+#include "common/loader/output_file.h"
 
 namespace kvlab {
 
@@ -57,12 +57,11 @@ class TraceRecorder final : public Observer {
   void OnSelection(const HeadId& id, int block_tokens,
                    std::span<const BlockEvent> blocks) override;
 
-  /// Writes the file, whole or not at all: JSON, or for a name that ends in
-  /// .js a script that adds the same object to window.kvlabTraces (a page that
-  /// is opened from disk cannot fetch). `settings` come first in the object.
-  /// Throws Error, also if no call was kept.
-  void Write(const std::filesystem::path& path,
-             const nlohmann::ordered_json& settings,
+  /// Writes the file; Commit() is left to the caller: JSON, or for a name that
+  /// ends in .js a script that adds the same object to window.kvlabTraces (a
+  /// page that is opened from disk cannot fetch). `settings` come first in the
+  /// object. Throws Error, also if no call was kept.
+  void Write(OutputFile& file, const nlohmann::ordered_json& settings,
              const std::vector<std::string>& tokens) const;
 
  private:

@@ -30,6 +30,9 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
+  /// As the caller named it.
+  const std::filesystem::path& path() const { return path_; }
+
   /// Appends `bytes`. Throws Error: disk full, a pipe without a reader, a wait
   /// for its reader that a signal interrupted (kExitInterrupted).
   void Write(std::span<const std::byte> bytes);

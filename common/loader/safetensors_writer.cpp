@@ -6,7 +6,6 @@
 #include <set>
 
 #include "common/base/error.h"
-#include "common/loader/output_file.h"
 
 namespace kvlab {
 namespace {
@@ -42,13 +41,19 @@ std::string HeaderFor(const std::map<std::string, std::string>& metadata,
 void WriteSafetensors(const std::filesystem::path& path,
                       const std::map<std::string, std::string>& metadata,
                       std::span<const TensorToWrite> tensors) {
+  OutputFile file(path);
+  WriteSafetensors(file, metadata, tensors);
+  file.Commit();
+}
+
+void WriteSafetensors(OutputFile& file,
+                      const std::map<std::string, std::string>& metadata,
+                      std::span<const TensorToWrite> tensors) {
   const std::string header = HeaderFor(metadata, tensors);
   const std::uint64_t length = header.size();
-  OutputFile file(path);
   file.Write(std::as_bytes(std::span(&length, 1)));  // little-endian host
   file.Write(header);
   for (const TensorToWrite& tensor : tensors) file.Write(tensor.bytes);
-  file.Commit();
 }
 
 }  // namespace kvlab

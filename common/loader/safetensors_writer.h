@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/loader/output_file.h"
 #include "common/loader/safetensors.h"
 
 namespace kvlab {
@@ -28,7 +29,12 @@ struct TensorToWrite {
 /// with spaces so that the data starts at a multiple of 8 bytes. Tensors follow
 /// one another without gaps: give those with wider elements first if all are to
 /// be aligned. Throws Error if the file cannot be written.
+///
+/// The second form leaves Commit() to the caller.
 void WriteSafetensors(const std::filesystem::path& path,
+                      const std::map<std::string, std::string>& metadata,
+                      std::span<const TensorToWrite> tensors);
+void WriteSafetensors(OutputFile& file,
                       const std::map<std::string, std::string>& metadata,
                       std::span<const TensorToWrite> tensors);
 

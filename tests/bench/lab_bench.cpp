@@ -471,14 +471,11 @@ ProgramBody Setup(CLI::App& app) {
     }
     CheckInterrupted();
     FinishStdout();
-    if (table) {
-      table->Write(reporter.text());
-      table->Commit();
-    }
-    if (json) {
-      json->Write(reporter.json().dump(2) + "\n");
-      json->Commit();
-    }
+    // Neither is put in place before both are written.
+    if (table) table->Write(reporter.text());
+    if (json) json->Write(reporter.json().dump(2) + "\n");
+    if (table) table->Commit();
+    if (json) json->Commit();
     return reporter.failed() ? kExitFailed : kExitDone;
   };
 }

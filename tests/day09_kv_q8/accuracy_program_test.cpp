@@ -19,7 +19,7 @@ class AccuracyProgram : public testing::Test {
   ProgramRun Run(const std::string& arguments,
                  const std::string& environment = "") {
     return Exactly(
-        "--context 128 --tokens 64 --draws 1 --positions 2 " + arguments,
+        "--context 64 --tokens 64 --draws 1 --positions 2 " + arguments,
         environment);
   }
   ProgramRun Exactly(const std::string& arguments,
@@ -64,7 +64,7 @@ TEST_F(AccuracyProgram, ReportsTheSameAsTextJsonAndCsv) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const auto json = nlohmann::ordered_json::parse(run.out);
   EXPECT_EQ(json["program"], "day09_accuracy");
-  EXPECT_EQ(json["tokens"]["prompt"], 128);
+  EXPECT_EQ(json["tokens"]["prompt"], 64);
   EXPECT_EQ(json["bound"]["violations"], 0);
   EXPECT_GT(json["bound"]["worst_error_over_bound"], 0.1);
   EXPECT_LT(json["bound"]["worst_error_over_bound"], 1);
@@ -101,7 +101,7 @@ TEST_F(AccuracyProgram, ReportsTheSameAsTextJsonAndCsv) {
   const auto& prefill = rows[rows.size() - 2];
   const auto& decode = rows[rows.size() - 1];
   EXPECT_EQ(prefill["input"], "prefill");
-  EXPECT_EQ(prefill["positions"], 126);
+  EXPECT_EQ(prefill["positions"], 62);
   EXPECT_EQ(decode["positions"], 2 + answer);
   EXPECT_LE(decode["same_top"], 2 + answer);
   EXPECT_GT(prefill["mean_kl"], 0);
@@ -158,12 +158,30 @@ TEST_F(AccuracyProgram, DrawsThePictures) {
 }
 
 TEST_F(AccuracyProgram, SaysHowToGetGnuplot) {
+  // Nothing on stdout: before the work.
+  for (const std::string option : {"--svg", "--svg-heads"}) {
+    EXPECT_TRUE(FailsWithOneLine(
+        Run(StrCat(option, " ", File("a.svg"), " --csv ", File("a.csv")),
+            "PATH=" + File("absent")),
+        1, "day09_accuracy",
+        option + ": there is no gnuplot here, so no picture; install it "
+                 "(apt-get install gnuplot-nox"));
+  }
+  EXPECT_FALSE(Exists("a.svg") || Exists("a.csv"));
+}
+
+TEST_F(AccuracyProgram, ReplacesNoFileIfOneCannotBeWritten) {
+  WriteFile(dir_ / "a.csv", "before");
+  std::filesystem::create_directory(dir_ / "programs");
+  WriteFile(dir_ / "programs/gnuplot", "#!/bin/sh\nexit 1\n");
+  std::filesystem::permissions(dir_ / "programs/gnuplot",
+                               std::filesystem::perms::all);
   const ProgramRun run =
-      Run("--svg " + File("a.svg"), "PATH=" + File("absent"));
+      Run(StrCat("--csv ", File("a.csv"), " --svg-heads ", File("a.svg")),
+          "PATH=" + File("programs") + ":/bin:/usr/bin");
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_NE(run.out.find("beyond their bound"), std::string::npos);
-  EXPECT_NE(run.err.find("apt-get install gnuplot-nox"), std::string::npos);
-  EXPECT_EQ(run.err.find('\n'), run.err.size() - 1);
+  EXPECT_TRUE(Has(run.err, "gnuplot: expected a picture")) << run.err;
+  EXPECT_EQ(ReadFile(dir_ / "a.csv"), "before");
   EXPECT_FALSE(Exists("a.svg"));
 }
 
@@ -191,10 +209,10 @@ TEST_F(AccuracyProgram, RefusesBadInputWithOneLine) {
   for (const char* option : {"--csv", "--svg", "--svg-heads"}) {
     fails(StrCat("--context 64 ", option, " ", File("absent/x")), 1,
           "absent/x: cannot be written");
+    fails(StrCat("--context 64 ", option, " -"), 2,
+          StrCat(option, ": expected the name of a file, found \"-\""));
   }
 }
 
 }  // namespace
 }  // namespace kvlab
-    fails(StrCat("--context 64 ", option, " -"), 2,
-          StrCat(option, ": expected the name of a file, found \"-\""));

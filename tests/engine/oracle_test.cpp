@@ -4,6 +4,7 @@
 #include "common/engine/generate.h"
 #include "common/loader/model.h"
 #include "day09_kv_q8/three_pass.h"
+#include "tests/require.h"
 #include "tests/support/compare.h"
 #include "tests/support/tensors.h"
 
@@ -89,6 +90,7 @@ struct OracleRun {
 /// frequencies differ from the correctly rounded ones in the last bit, which
 /// 2,000 positions multiply: measured 1.7e-5 against float64 on such a model.
 TEST(LabModelOracle, AgreesWithTransformersOver2061Tokens) {
+  KVLAB_NEEDS_A_REAL_CPU("the small fixtures run here");
   const auto directory =
       std::filesystem::path(KVLAB_SOURCE_DIR) / "common/lab_model";
   const OracleRun run(directory,

@@ -124,6 +124,9 @@ stub ctest <<'END'
 echo "ctest $*" >>"$CALLS"
 mkdir -p "$2/Testing/Temporary"
 cp "$STATE/ctest_log" "$2/Testing/Temporary/LastTest.log"
+if [ -e "$STATE/ctest_log_${2##*/}" ]; then
+  cat "$STATE/ctest_log_${2##*/}" >>"$2/Testing/Temporary/LastTest.log"
+fi
 if [ -e "$STATE/tests_fail" ]; then
   echo '50% tests passed, 1 tests failed out of 2'
   exit 8
@@ -637,6 +640,17 @@ prints 'format      skipped'
 prints 'shellcheck  skipped'
 prints 'debug       passed '
 prints 'bits        failed '
+
+test_name='test --full: a part tells what it alone left out'
+full_machine
+skip_log Allowed.One
+printf '%s\n' '2/2 Testing: b' 'SKIPPED: Allowed.slow: real_cpu: minutes' \
+  'Test Passed.' >"$STATE/ctest_log_debug"
+lab test --full
+sed -n '/^debug /,/^asan /p' "$home/out" >"$home/debug_rows"
+check 'it stands under its row' \
+  grep -qx '  Allowed.slow: real_cpu: minutes' "$home/debug_rows"
+check 'not what all left out' sh -c "! grep -q Allowed.One '$home/debug_rows'"
 
 test_name='test --full: what is required fails'
 with KVLAB_REQUIRE=clang -- test --full

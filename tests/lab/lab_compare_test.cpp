@@ -321,15 +321,17 @@ TEST_F(LabCompareTest, WrongUsageIsOneLineAndTwo) {
                        "like 0.001 or 1e-6, found \"",
                        value, '"'));
   }
+  ExpectFails(Compare(a + " " + a + " --tolerance ''"), "--tolerance");
+  EXPECT_EQ(Compare(a + " " + a + " --tolerance 1e-6").exit_code, 0);
   ExpectFails(Compare(a + " " + a + " --golden x"), "excludes");
   ExpectFails(Compare(a + " --golden x --tolerance 1"), "excludes");
   ExpectFails(Compare(a + " --golden x --svg y"), "excludes");
   ExpectFails(Compare(a + " --golden ''"), "--golden");
   ExpectFails(Compare(a + " " + a + " --svg ''"), "--svg");
-}
-
   ExpectFails(Compare(a + " " + a + " --svg -"),
               "--svg: expected the name of a file, found \"-\"");
+}
+
 TEST_F(LabCompareTest, LostOutputIsNotADifference) {
   if (!std::filesystem::exists("/dev/full")) return;  // Linux alone has it
   ExpectFails(Compare(Dump("a") + " " + Dump("b") + " >/dev/full"),
@@ -512,11 +514,29 @@ TEST_F(LabCompareTest, SaysHowToGetGnuplot) {
   const ProgramRun run =
       Compare(Dump("a") + " " + Dump("b") + " --svg " + File("x.svg"),
               "PATH=" + File("absent"));
-  EXPECT_EQ(run.exit_code, 1);
-  EXPECT_TRUE(run.out.starts_with("equal: ")) << run.out;
-  EXPECT_TRUE(Has(run.err, "apt-get install gnuplot-nox"));
-  EXPECT_EQ(run.err.find('\n'), run.err.size() - 1);
+  EXPECT_TRUE(FailsWithOneLine(run, 1, "lab_compare",
+                               "--svg: there is no gnuplot here, so no "
+                               "picture; install it (apt-get install "
+                               "gnuplot-nox"));
   EXPECT_FALSE(Exists("x.svg"));
+  // Found out before the work, which would say that these are no dumps.
+  EXPECT_TRUE(Has(Compare(Write("a", "x") + " " + Write("b", "x") + " --svg " +
+                              File("x.svg"),
+                          "PATH=" + File("absent"))
+                      .err,
+                  "no gnuplot"));
+}
+
+/// A run that cannot report must not replace a picture.
+TEST_F(LabCompareTest, KeepsTheOldPictureIfItCannotReport) {
+  if (!std::filesystem::exists("/dev/full")) return;
+  const std::string path = Programs("gnuplot", "cat\necho '</svg>'\n");
+  const std::string svg = Write("x.svg", "before");
+  ExpectFails(
+      Compare(Dump("a") + " " + Dump("b") + " --svg " + svg + " >/dev/full",
+              "PATH=" + path + ":/bin:/usr/bin"),
+      "standard output cannot be written");
+  EXPECT_EQ(ReadFile(dir_ / "x.svg"), "before");
 }
 
 TEST_F(LabCompareTest, RefusesWhatCannotBeDrawn) {
