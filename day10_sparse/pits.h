@@ -28,7 +28,8 @@ struct PitSettings {
   const Model* model = nullptr;  ///< null for those on random numbers
   PromptOptions prompt = {};
   int threads = 1;
-  int rounds = 9;  ///< of what is timed
+  int rounds = 9;    ///< of what is timed
+  bool cold = true;  ///< what is timed comes from memory
   /// Called often; may throw to stop.
   std::function<void()> check = [] {};
   std::function<void(double done)> progress = [](double) {};

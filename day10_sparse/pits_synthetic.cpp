@@ -24,6 +24,7 @@ ScalingPoint Measure(const PitSettings& settings, ScalingOptions options,
                      int tokens) {
   ThreadPool pool(settings.threads);
   options.rounds = settings.rounds;
+  options.cold = settings.cold;
   return MeasureScaling(options, tokens, settings.primitives, pool,
                         settings.check);
 }
@@ -201,7 +202,7 @@ PitReport TotalTime(const PitSettings& settings) {
   ThreadPool pool(settings.threads);
   // The linear layers of one token, from memory, the median of the rounds.
   const auto weights = [&](const WeightRing::Shapes& shapes) {
-    const WeightRing ring(shapes, true);
+    const WeightRing ring(shapes, settings.cold);
     return MedianSeconds(settings.rounds, [&](std::int64_t turn) {
       settings.check();
       for (std::size_t i = 0; i < shapes.size(); ++i) {
