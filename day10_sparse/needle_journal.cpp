@@ -68,7 +68,8 @@ Journal::Journal(const std::filesystem::path& path,
     if (fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
       FailUsage(where, ": expected a regular file, which can be gone on with");
     }
-    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    // A file system without locks is no reason to refuse.
+    if (flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       FailUsage(where, ": another run is writing it; wait for its end");
     }
     nlohmann::ordered_json first;
