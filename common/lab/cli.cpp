@@ -136,8 +136,10 @@ int RunProgram(int argc, const char* const* argv, const std::string& name,
     return exit_code;
   } catch (const Error& e) {
     // Whatever failed because a signal came failed because of the signal.
-    if (Interrupted()) return Report(name, "interrupted", kExitInterrupted);
     const ExitCode code = e.exit_code();
+    if (Interrupted() && code != kExitInterrupted) {
+      return Report(name, "interrupted", kExitInterrupted);
+    }
     return Report(name, e.what(), code == kExitFailed ? failed : code);
   } catch (const std::bad_alloc&) {
     return Report(name, "out of memory", failed);

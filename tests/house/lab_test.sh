@@ -94,23 +94,13 @@ case " $* " in
     echo '[2/2] Linking'
     mkdir -p "$2/bin"
     for stage in day09_three_pass day09_online_softmax day09_q8_single_pass \
-      day09_two_pass day10_sparse_topk; do
+      day09_two_pass day10_sparse_topk day10_needle; do
       cat >"$2/bin/$stage" <<'PROGRAM'
 #!/bin/sh
 echo "model               program in $(pwd)"
-case $0 in
-  *_q8_*) ANSWER=${Q8_ANSWER:-${ANSWER:-}} ;;
-esac
-echo "answer              ${ANSWER:-$# arguments}"
-echo "needle found        YES (looked for)"
-echo "decode, attention   1.000 ms/token"
-echo "KV cache            2.0 MiB (f32)"
 for argument in "$@"; do echo "<$argument>"; done
 cat
 echo "${0##*/} warns" >&2
-case $0 in
-  *_q8_*) exit "${Q8_EXIT:-0}" ;;
-esac
 exit "${PROGRAM_EXIT:-0}"
 PROGRAM
       chmod +x "$2/bin/$stage"
@@ -315,36 +305,25 @@ lab run sparse_topk --sparse-k 4
 prints '<--sparse-k>'
 says 'day10_sparse_topk warns'
 
-test_name='run alone asks every stage'
-with ANSWER='ramen it is' -- run --depth 0.2
+test_name='run alone asks every stage, by one program'
+lab run --depth 0.2 'two words'
 code_is 0
 prints "program in $home/elsewhere"
-for stage in three_pass online_softmax q8_single_pass sparse_topk; do
-  prints "$(printf '%-15s  YES     1.000 ms/token   2.0 MiB (f32)   ramen it is' "$stage")"
-done
-prints 'All answers are the same.'
-prints_not '<--depth>'
-says 'day09_three_pass warns'
-says_not 'day09_online_softmax warns'
-lab run --depth 0.2
-prints '2 arguments'
-
-test_name='run: answers that differ'
-with Q8_ANSWER=pizza -- run
-code_is 0
-prints 'The answers differ.'
-
-test_name='run: a stage that fails ends it'
-with Q8_EXIT=3 -- run
+prints '<--depth>'
+prints '<two words>'
+prints 'the input'
+says 'day10_needle warns'
+says_not 'day09_three_pass warns'
+with PROGRAM_EXIT=3 -- run
 code_is 3
-says 'day09_q8_single_pass warns'
-prints_not 'All answers'
 
-test_name='run: what is for one program runs one program'
-lab run --json --depth 0.2
-code_is 0
-prints '<--json>'
-prints_not 'All answers'
+test_name='run: the prompt and dumps are for one stage'
+for option in --show-prompt --dump=x; do
+  lab run $option
+  code_is 0
+  says 'day09_three_pass warns'
+  says_not 'day10_needle warns'
+done
 
 test_name='test after run installs gtest only and keeps the build'
 : >"$CALLS"

@@ -1,0 +1,198 @@
+/// \file
+/// The needle lab: the article's table on this machine, all stages side by side
+/// and every budget of blocks; with --grid the same question hundreds of times.
+#include <algorithm>
+#include <iostream>
+#include <set>
+
+#include "common/base/error.h"
+#include "common/lab/cli.h"
+#include "common/lab/gnuplot.h"
+#include "common/lab/interrupt.h"
+#include "common/lab/progress_line.h"
+#include "common/loader/output_file.h"
+#include "day10_sparse/needle_grid_report.h"
+#include "day10_sparse/needle_journal.h"
+#include "day10_sparse/needle_options.h"
+#include "day10_sparse/needle_report.h"
+
+namespace kvlab {
+namespace {
+
+constexpr char kName[] = "day10_needle";
+
+void WriteWhole(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  OutputFile file(path);
+  file.Write(text);
+  file.Commit();
+}
+
+void PrintJson(nlohmann::ordered_json json) {
+  std::cout << json.dump(2, ' ', false,
+                         nlohmann::ordered_json::error_handler_t::replace)
+            << '\n';
+}
+
+void PrintSelection(const NeedleLab& o) {
+  const SparseOptions& sparse = o.table.sparse;
+  PrintLine("selection",
+            StrCat("blocks of ", sparse.block_tokens, " tokens, ",
+                   sparse.n_probe, " probed, importance ", o.table.importance));
+}
+
+void RunNeedleTable(const NeedleLab& o, const Model& model, Isa isa) {
+  const TableSettings& t = o.table;
+  const Prompt prompt = BuildPrompt(model, t.prompt);
+  CheckLength(model, prompt, t.max_tokens);
+  if (prompt.needle) {
+    for (const std::string& warning : prompt.needle->warnings) {
+      std::cerr << "warning: " << warning << '\n';
+    }
+  }
+  if (!o.json) {
+    PrintLine("model", ModelSummary(model));
+    if (prompt.needle) {
+      PrintLine("needle",
+                StrCat('"', ForTerminal(prompt.needle->needle), "\" at depth ",
+                       t.prompt.needle.depth, ", seed ", t.prompt.needle.seed));
+      PrintLine("question", ForTerminal(prompt.needle->question));
+    }
+    PrintLine("prompt", StrCat(prompt.tokens.size(), " tokens",
+                               t.prompt.raw ? ", no chat template" : ""));
+    PrintSelection(o);
+    PrintLine("ISA, threads", StrCat(IsaName(isa), ", ", t.threads));
+    std::cout << std::endl;
+  }
+  ProgressLine progress;
+  const std::vector<NeedleRun> runs =
+      RunTable(t, model, prompt, PrimitivesFor(isa), [&](double done) {
+        CheckInterrupted();
+        progress.Show(done);
+      });
+  progress.Clear();
+  const auto rows = NeedleRows(t, model, prompt, runs, isa);
+  if (o.json) {
+    PrintJson({{"program", kName}, {"version", Version()}, {"runs", rows}});
+  } else {
+    std::cout << NeedleText(t, runs, prompt.needle.has_value());
+  }
+  FinishStdout();  // a run that cannot report must not replace a file
+  WriteWhole(o.csv, CsvText(rows));
+}
+
+/// Runs what is not done yet. Interrupted, it says how to go on.
+std::vector<GridUnit> RunUnits(const NeedleLab& o, const Model& model, Isa isa,
+                               const nlohmann::ordered_json& settings) {
+  const GridSettings& g = o.grid;
+  GridRunner runner(g, model, PrimitivesFor(isa), o.table.threads);
+  std::optional<Journal> journal;
+  std::vector<GridUnit> done;
+  if (!o.journal.empty()) {
+    journal.emplace(o.journal, g, settings);
+    done = journal->units();
+  }
+  std::set<UnitId> known;
+  for (const GridUnit& unit : done) known.insert(unit.id);
+  // The work of a unit: its prefill grows as the square of its context.
+  const auto work = [](const UnitId& id) {
+    const double n = id.context;
+    return n * (n + 2000);
+  };
+  double all = 0, behind = 0;
+  for (const UnitId& id : GridUnits(g)) {
+    all += work(id);
+    if (known.contains(id)) behind += work(id);
+  }
+  ProgressLine progress("grid", true);
+  try {
+    for (const UnitId& id : GridUnits(g)) {
+      if (known.contains(id)) continue;
+      progress.Show(behind / all);
+      done.push_back(runner.Run(id, CheckInterrupted));
+      if (journal) journal->Append(done.back());
+      behind += work(id);
+    }
+  } catch (const Error& error) {
+    if (error.exit_code() != kExitInterrupted) throw;
+    throw Error(
+        StrCat("interrupted after ", done.size(), " of ", g.units(),
+               " prompts; ",
+               journal ? "the same command goes on from there"
+                       : "with --journal FILE the work would not be lost"),
+        kExitInterrupted);
+  }
+  std::ranges::sort(done, {}, &GridUnit::id);
+  return done;
+}
+
+void RunGrid(const NeedleLab& o, const Model& model, Isa isa) {
+  const GridSettings& g = o.grid;
+  if ((!o.svg.empty() || !o.svg_arms.empty()) && !HaveGnuplot()) {
+    Fail(o.svg.empty() ? "--svg-arms: " : "--svg: ", kNoGnuplot);
+  }
+  const auto settings = g.Json(model);
+  const GridResults results{g, RunUnits(o, model, isa, settings)};
+  const auto rows = GridRows(results);
+  if (o.json) {
+    PrintJson({{"program", kName},
+               {"version", Version()},
+               {"grid", settings},
+               {"runs", rows}});
+  } else {
+    PrintLine("model", ModelSummary(model));
+    PrintLine("prompts", StrCat(g.units(), ", seeds ", g.prompt.needle.seed,
+                                " to ", g.prompt.needle.seed + g.seeds - 1,
+                                ", KV ", FormatName(g.kv)));
+    PrintSelection(o);
+    std::cout << '\n' << GridText(results);
+  }
+  FinishStdout();
+  WriteWhole(o.csv, CsvText(rows));
+  const std::string subtitle = StrCat(
+      Printable(ModelName(model), 30), ", KV ", FormatName(g.kv), ", ", g.seeds,
+      " prompts a ", "depth and context, seeds from ", g.prompt.needle.seed);
+  if (!o.svg.empty()) DrawSvg(GridHeatmapScript(results, subtitle), o.svg);
+  if (!o.svg_arms.empty()) {
+    DrawSvg(GridArmsScript(results, subtitle), o.svg_arms);
+  }
+}
+
+int Run(const NeedleLab& o) {
+  const InterruptGuard interrupt_guard;
+  const Isa isa = o.isa.empty() ? BestIsa() : ParseIsa(o.isa);
+  RequireDistinctFiles({{"--csv", o.csv},
+                        {"--svg", o.svg},
+                        {"--svg-arms", o.svg_arms},
+                        {"--journal", o.journal}},
+                       {{"--prompt-file", o.table.prompt.file}});
+  for (const std::string& file : {o.csv, o.svg, o.svg_arms}) {
+    if (!file.empty()) const OutputFile probe(file);
+  }
+  const Model model = LoadModel(o.table.prompt.model);
+  if (o.run_grid) {
+    RunGrid(o, model, isa);
+  } else {
+    RunNeedleTable(o, model, isa);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+}  // namespace kvlab
+
+int main(int argc, char** argv) {
+  using namespace kvlab;
+  return RunProgram(
+      argc, argv, kName,
+      "The needle lab: the article's table on this machine, every stage and "
+      "every number of blocks; with --grid, how often needles are found.",
+      [](CLI::App& app) -> ProgramBody {
+        const auto options = std::make_shared<NeedleLab>();
+        DeclareNeedleOptions(app, *options);
+        return [options, &app] {
+          SettleNeedleOptions(app, *options);
+          return Run(*options);
+        };
+      });
+}

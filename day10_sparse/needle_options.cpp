@@ -1,0 +1,195 @@
+#include "day10_sparse/needle_options.h"
+
+#include <algorithm>
+
+#include "common/base/error.h"
+#include "common/lab/cli.h"
+
+namespace kvlab {
+namespace {
+
+const std::map<std::string, ImportanceUse> kImportanceUses = {
+    {"raw", ImportanceUse::kRaw},
+    {"per-viewer", ImportanceUse::kPerViewer},
+    {"off", ImportanceUse::kOff}};
+
+CLI::Option* List(CLI::Option* option, const char* type) {
+  return option->delimiter(',')->expected(1, 64)->type_name(type);
+}
+
+void DeclareGrid(CLI::App& app, NeedleLab& o) {
+  CLI::Option* grid = app.add_flag(
+      "--grid", o.run_grid,
+      "Ask for many needles: recall by context, depth, k and what fills the "
+      "places");
+  for (const char* one :
+       {"--context", "--depth", "--prompt", "--prompt-file"}) {
+    grid->excludes(app.get_option(one));
+  }
+  const auto needs_grid = [&](CLI::Option* option) {
+    option->group("Grid")->needs(grid);
+  };
+  grid->group("Grid");
+  needs_grid(app.add_flag("--quick", o.quick,
+                          "A smaller grid where nothing else is asked for: 3 "
+                          "contexts, 3 depths, 4 seeds"));
+  needs_grid(List(app.add_option("--contexts", o.grid.contexts,
+                                 "Contexts (default 512,1024,2048,4096)")
+                      ->transform(WholeNumber(1, 100'000'000)),
+                  "N,..."));
+  needs_grid(List(app.add_option("--depths", o.grid.depths,
+                                 "Depths (default 0,0.25,0.5,0.75,1)")
+                      ->transform(Share()),
+                  "X,..."));
+  needs_grid(app.add_option("--seeds", o.grid.seeds,
+                            "Prompts of each context and depth, from --seed "
+                            "on (default 20)")
+                 ->transform(WholeNumber(1, 100'000))
+                 ->type_name("N"));
+  std::vector<std::string> names;
+  for (const BlockArm arm : kBlockArms) names.emplace_back(BlockArmName(arm));
+  needs_grid(List(app.add_option("--arms", o.arms,
+                                 "What fills the places (default: all of "
+                                 "article, oracle, probe, importance, recency, "
+                                 "random)")
+                      ->check(CLI::IsMember(names)),
+                  "ARM,..."));
+  const auto file = [&](const char* name, std::string& value,
+                        const char* what) {
+    needs_grid(app.add_option(name, value, what)
+                   ->transform(NotEmpty())
+                   ->type_name("FILE"));
+  };
+  file("--journal", o.journal,
+       "Keep what is done here; the same command goes on where it stopped");
+  file("--svg", o.svg,
+       "Draw recall by context and depth, the article's way (needs gnuplot)");
+  file("--svg-arms", o.svg_arms, "Draw recall by k and arm (needs gnuplot)");
+}
+
+/// Refuses a list with the same number twice.
+template <typename T>
+void RequireDistinct(const char* option, std::vector<T> values) {
+  std::ranges::sort(values);
+  const auto twice = std::ranges::adjacent_find(values);
+  if (twice != values.end()) {
+    FailUsage(option, ": ", *twice, " stands in the list twice");
+  }
+}
+
+}  // namespace
+
+void DeclareNeedleOptions(CLI::App& app, NeedleLab& o) {
+  TableSettings& t = o.table;
+  DeclarePromptOptions(app, t.prompt);
+  t.threads = PhysicalCores();
+  const auto number = [&](const char* name, int& value, std::uint64_t least,
+                          std::uint64_t most, const char* what) {
+    return app.add_option(name, value, what)
+        ->transform(WholeNumber(least, most))
+        ->type_name("N");
+  };
+  number("--max-tokens", t.max_tokens, 1, 10'000'000, "Most tokens to generate")
+      ->capture_default_str();
+  number("--threads", t.threads, 1, 1024, "Threads (default: physical cores)");
+  app.add_option("--isa", o.isa,
+                 "Instruction set of the primitives (default: the best that "
+                 "this CPU has)")
+      ->transform(NotEmpty())
+      ->type_name("NAME");
+  app.add_option("--kv", o.kv,
+                 "How keys and values are stored: f32, q8 or both (a grid: q8 "
+                 "if not told)")
+      ->check(CLI::IsMember({"f32", "q8", "both"}))
+      ->capture_default_str()
+      ->type_name("FORMAT");
+  List(app.add_option("--ks,--k", o.ks,
+                      "Blocks to attend over (default 64,32,16,8,4,2,1; a "
+                      "grid: 1,2,4,8,16,32)")
+           ->transform(WholeNumber(1, 1'000'000)),
+       "N,...");
+  app.add_option("--block-size", t.sparse.block_tokens, "Tokens in a block")
+      ->check(CLI::IsMember({16, 32, 64}))
+      ->capture_default_str()
+      ->type_name("N");
+  number("--n-probe", t.sparse.n_probe, 0, 1'000'000,
+         "Keys to probe in a full block")
+      ->capture_default_str();
+  app.add_option("--importance", t.importance,
+                 "What half of the places are reserved by: the attention that "
+                 "the prompt gave a token (raw), the same divided by the "
+                 "queries that could see it (per-viewer), or nothing (off)")
+      ->check(CLI::IsMember(kImportanceUses))
+      ->capture_default_str()
+      ->type_name("USE");
+  CLI::Option* dense =
+      number("--dense-below", t.sparse.dense_below, 0, 1'000'000'000,
+             "Attend over all blocks of a context shorter than this")
+          ->capture_default_str();
+  app.add_flag("--json", o.json, "Report as one JSON object");
+  app.add_option("--csv", o.csv, "Write every row as a table")
+      ->transform(NotEmpty())
+      ->type_name("FILE");
+  DeclareGrid(app, o);
+  app.get_option("--grid")->excludes(dense);
+}
+
+void SettleNeedleOptions(const CLI::App& app, NeedleLab& o) {
+  TableSettings& t = o.table;
+  GridSettings& g = o.grid;
+  t.sparse.importance = kImportanceUses.at(t.importance);
+  const bool own_needle = app.count("--needle") > 0;
+  RequireDistinct("--ks", o.ks);
+  if (!o.ks.empty()) {
+    t.ks = o.ks;
+    t.own_ks = true;
+  }
+  if (o.kv != "both") {
+    t.formats = {o.kv == "f32" ? KvFormat::kF32 : KvFormat::kQ8};
+  }
+  if (!o.run_grid) return;
+  if (o.kv == "both" && app.count("--kv") > 0) {
+    FailUsage("--kv both: a grid takes one format; ask for f32 or q8");
+  }
+  if (!t.prompt.needle.question.empty() && !own_needle) {
+    FailUsage("--question needs --needle: a grid draws needles of its own");
+  }
+  if (o.quick) {
+    if (app.count("--contexts") == 0) g.contexts = {512, 1024, 2048};
+    if (app.count("--depths") == 0) g.depths = {0, 0.5, 1};
+    if (app.count("--seeds") == 0) g.seeds = 4;
+  }
+  if (!o.ks.empty()) g.ks = o.ks;
+  if (!o.arms.empty()) {
+    RequireDistinct("--arms", o.arms);
+    g.arms.clear();
+    for (const BlockArm arm : kBlockArms) {
+      if (std::ranges::count(o.arms, BlockArmName(arm)) > 0)
+        g.arms.push_back(arm);
+    }
+  } else if (t.importance == "off") {
+    std::erase(g.arms, BlockArm::kImportance);
+  }
+  RequireDistinct("--contexts", g.contexts);
+  RequireDistinct("--depths", g.depths);
+  std::ranges::sort(g.contexts);
+  std::ranges::sort(g.depths);
+  std::ranges::sort(g.ks);
+  const auto has = [&](BlockArm arm) {
+    return std::ranges::count(g.arms, arm) > 0;
+  };
+  if (has(BlockArm::kImportance) && t.importance == "off") {
+    FailUsage("--arms importance: there is none with --importance off");
+  }
+  if (!o.svg.empty() && !has(BlockArm::kArticle)) {
+    FailUsage("--svg draws the article's way; add it to --arms");
+  }
+  g.kv = o.kv == "f32" ? KvFormat::kF32 : KvFormat::kQ8;
+  g.prompt = t.prompt;
+  g.own_needle = own_needle;
+  g.sparse = t.sparse;
+  g.importance = t.importance;
+  g.max_tokens = t.max_tokens;
+}
+
+}  // namespace kvlab
