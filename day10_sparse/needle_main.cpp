@@ -148,13 +148,21 @@ void RunGrid(const NeedleLab& o, const Model& model, Isa isa) {
     std::cout << '\n' << GridText(results);
   }
   FinishStdout();
-  WriteWhole(o.csv, CsvText(rows));
   const std::string subtitle = StrCat(
       Printable(ModelName(model), 30), ", KV ", FormatName(g.kv), ", ", g.seeds,
       " prompts a ", "depth and context, seeds from ", g.prompt.needle.seed);
-  if (!o.svg.empty()) DrawSvg(GridHeatmapScript(results, subtitle), o.svg);
+  // None is replaced before all are written.
+  std::optional<OutputFile> csv, svg, svg_arms;
+  if (!o.csv.empty()) csv.emplace(o.csv).Write(CsvText(rows));
+  if (!o.svg.empty()) {
+    svg.emplace(o.svg).Write(DrawSvg(GridHeatmapScript(results, subtitle)));
+  }
   if (!o.svg_arms.empty()) {
-    DrawSvg(GridArmsScript(results, subtitle), o.svg_arms);
+    svg_arms.emplace(o.svg_arms)
+        .Write(DrawSvg(GridArmsScript(results, subtitle)));
+  }
+  for (auto* file : {&csv, &svg, &svg_arms}) {
+    if (*file) (*file)->Commit();
   }
 }
 
