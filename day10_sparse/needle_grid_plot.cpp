@@ -20,11 +20,36 @@ Panels PanelsFor(std::size_t count, std::size_t most_columns) {
   return {columns, (count + columns - 1) / columns};
 }
 
-std::string Multiplot(const Panels& panels, const std::string& margins,
+/// In pixels.
+struct PanelSize {
+  std::size_t width;
+  std::size_t height;
+  std::size_t below;        ///< the lowest panels
+  std::size_t least_width;  ///< of the picture
+};
+
+/// A picture of panels, each this large, with room for a heading above, a key
+/// below, and the numbers at the axes between.
+std::string PanelPlot(const Panels& panels, const PanelSize& size,
                       const std::string& heading, const std::string& subtitle) {
-  return StrCat("set multiplot layout ", panels.rows, ",", panels.columns, ' ',
-                margins, " title ", PlotQuoted(heading), " . \"\\n\" . ",
-                PlotQuoted(subtitle),
+  constexpr std::size_t kLeft = 80, kRight = 30, kTop = 95;
+  constexpr std::size_t kBetweenX = 80, kBetweenY = 85;
+  const std::size_t width = std::max<std::size_t>(
+      size.least_width, kLeft + kRight + panels.columns * size.width +
+                            (panels.columns - 1) * kBetweenX);
+  const std::size_t height = kTop + size.below + panels.rows * size.height +
+                             (panels.rows - 1) * kBetweenY;
+  const auto x = [&](std::size_t pixels) {
+    return static_cast<double>(pixels) / static_cast<double>(width);
+  };
+  const auto y = [&](std::size_t pixels) {
+    return static_cast<double>(pixels) / static_cast<double>(height);
+  };
+  return StrCat(SvgPlotHead(width, height), "set multiplot layout ",
+                panels.rows, ",", panels.columns, " margins screen ", x(kLeft),
+                ",", 1 - x(kRight), ",", y(size.below), ",", 1 - y(kTop),
+                " spacing screen ", x(kBetweenX), ",", y(kBetweenY), " title ",
+                PlotQuoted(heading), " . \"\\n\" . ", PlotQuoted(subtitle),
                 " font ',14' textcolor rgb '#101828' noenhanced\n");
 }
 
@@ -77,14 +102,15 @@ std::string GridHeatmapScript(const GridResults& results,
   KVLAB_CHECK(found != s.arms.end());
   const auto article = static_cast<std::size_t>(found - s.arms.begin());
   const Panels panels = PanelsFor(s.ks.size(), 3);
-  const std::size_t width =
-      100 + panels.columns *
-                std::clamp<std::size_t>(80 + 56 * s.contexts.size(), 220, 600);
-  const std::size_t height =
-      110 + panels.rows *
-                std::clamp<std::size_t>(100 + 34 * s.depths.size(), 170, 600);
   std::string script = StrCat(
-      SvgPlotHead(width, height),
+      PanelPlot(
+          panels,
+          {.width = std::clamp<std::size_t>(56 * s.contexts.size(), 180, 600),
+           .height = std::clamp<std::size_t>(36 * s.depths.size(), 110, 600),
+           .below = 75,
+           .least_width = 640},
+          "The needle found, in % of the prompts, by the article's way",
+          subtitle + "; all: k blocks are all there are"),
       R"gp(set palette defined (0 "#00224e", 0.25 "#434e6c", 0.5 "#7d7c78", \
   0.75 "#bcae6c", 1 "#fee838")
 set cbrange [0:100]
@@ -94,10 +120,7 @@ unset colorbox
 )gp",
       "set xrange [-0.5:", s.contexts.size(), "-0.5]\nset yrange [",
       s.depths.size(), "-0.5:-0.5]\n", Tics("x", Texts(s.contexts)),
-      Tics("y", Texts(s.depths)),
-      Multiplot(panels, "",
-                "The needle found, in % of the prompts, by the article's way",
-                subtitle + "; all: k blocks are all there are"));
+      Tics("y", Texts(s.depths)));
   for (std::size_t k = 0; k < s.ks.size(); ++k) {
     std::string cells, labels;
     for (std::size_t x = 0; x < s.contexts.size(); ++x) {
@@ -133,14 +156,14 @@ std::string GridArmsScript(const GridResults& results,
   const GridSettings& s = results.settings;
   const Panels panels = PanelsFor(s.contexts.size(), 2);
   std::string script = StrCat(
-      SvgPlotHead(80 + 380 * panels.columns, 150 + 270 * panels.rows),
+      PanelPlot(panels,
+                {.width = 310, .height = 165, .below = 110, .least_width = 800},
+                "The needle found, by what fills the k places", subtitle),
       R"gp(set grid ytics lt 1 lw 1 lc rgb "#e4e7ec"
 set yrange [-4:104]
 set ytics 0,25,100 format "%g %%" scale 0
 )gp",
-      "set xrange [-0.3:", s.ks.size(), "-0.7]\n", Tics("x", Texts(s.ks)),
-      Multiplot(panels, "margins screen 0.09,0.97,0.19,0.85 spacing 0.09,0.15",
-                "The needle found, by what fills the k places", subtitle));
+      "set xrange [-0.3:", s.ks.size(), "-0.7]\n", Tics("x", Texts(s.ks)));
   for (std::size_t c = 0; c < s.contexts.size(); ++c) {
     const auto counts = [&](const UnitId& id) {
       return id.context == s.contexts[c];

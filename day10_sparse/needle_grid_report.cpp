@@ -136,17 +136,17 @@ Json GridRows(const GridResults& results) {
 std::string GridText(const GridResults& results) {
   const GridSettings& s = results.settings;
   std::string text = StrCat(
-      "Recall in %: of ", s.depths.size() * static_cast<std::size_t>(s.seeds),
-      " prompts a line (", s.depths.size(), " depths, ", s.seeds,
-      " seeds), the answers that hold the value.\n(100): k blocks are all "
-      "there are, so exact attention ran.\n\n",
+      "Recall in %: the answers that hold the value, of ",
+      s.depths.size() * static_cast<std::size_t>(s.seeds),
+      " prompts a line (depths: ", s.depths.size(), ", seeds: ", s.seeds,
+      ").\n(100): k blocks are all there are, so exact attention ran.\n\n",
       ArmTable(results));
   const auto article = std::ranges::find(s.arms, BlockArm::kArticle);
   if (article != s.arms.end()) {
     text += StrCat(
         "\nThe article's way by depth of the needle (0 first, 1 "
-        "last), ",
-        s.seeds, " prompts a line\n\n",
+        "last); prompts a line: ",
+        s.seeds, "\n\n",
         DepthTable(results,
                    static_cast<std::size_t>(article - s.arms.begin())));
   }

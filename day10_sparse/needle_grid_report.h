@@ -25,7 +25,7 @@ nlohmann::ordered_json GridRows(const GridResults& results);
 /// suspicious: an arm that finds more than exact attention.
 std::string GridText(const GridResults& results);
 
-/// Scripts for DrawSvg. The article's arm: recall by context and depth, a panel
+/// Scripts for DrawSvg: the article's arm: recall by context and depth, a panel
 /// for each k.
 std::string GridHeatmapScript(const GridResults& results,
                               const std::string& subtitle);

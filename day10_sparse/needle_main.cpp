@@ -3,9 +3,11 @@
 /// and every budget of blocks; with --grid the same question hundreds of times.
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/lab/cli.h"
 #include "common/lab/gnuplot.h"
 #include "common/lab/interrupt.h"
@@ -20,13 +22,6 @@ namespace kvlab {
 namespace {
 
 constexpr char kName[] = "day10_needle";
-
-void WriteWhole(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  OutputFile file(path);
-  file.Write(text);
-  file.Commit();
-}
 
 void PrintJson(nlohmann::ordered_json json) {
   std::cout << json.dump(2, ' ', false,
@@ -58,7 +53,7 @@ void RunNeedleTable(const NeedleLab& o, const Model& model, Isa isa) {
                        t.prompt.needle.depth, ", seed ", t.prompt.needle.seed));
       PrintLine("question", ForTerminal(prompt.needle->question));
     }
-    PrintLine("prompt", StrCat(prompt.tokens.size(), " tokens",
+    PrintLine("prompt", StrCat(Count(prompt.tokens.size(), "token"),
                                t.prompt.raw ? ", no chat template" : ""));
     PrintSelection(o);
     PrintLine("ISA, threads", StrCat(IsaName(isa), ", ", t.threads));
@@ -78,7 +73,10 @@ void RunNeedleTable(const NeedleLab& o, const Model& model, Isa isa) {
     std::cout << NeedleText(t, runs, prompt.needle.has_value());
   }
   FinishStdout();  // a run that cannot report must not replace a file
-  WriteWhole(o.csv, CsvText(rows));
+  if (o.csv.empty()) return;
+  OutputFile file(o.csv);
+  file.Write(CsvText(rows));
+  file.Commit();
 }
 
 /// Runs what is not done yet. Interrupted, it says how to go on.
@@ -141,17 +139,20 @@ void RunGrid(const NeedleLab& o, const Model& model, Isa isa) {
                {"runs", rows}});
   } else {
     PrintLine("model", ModelSummary(model));
-    PrintLine("prompts", StrCat(g.units(), ", seeds ", g.prompt.needle.seed,
-                                " to ", g.prompt.needle.seed + g.seeds - 1,
-                                ", KV ", FormatName(g.kv)));
+    PrintLine(
+        "prompts",
+        StrCat(g.units(), ", seeds ", g.prompt.needle.seed, " to ",
+               g.prompt.needle.seed + static_cast<std::uint64_t>(g.seeds) - 1,
+               ", KV ", FormatName(g.kv)));
     PrintSelection(o);
     std::cout << '\n' << GridText(results);
   }
   FinishStdout();
-  const std::string subtitle = StrCat(
-      Printable(ModelName(model), 30), ", KV ", FormatName(g.kv), ", ", g.seeds,
-      " prompts a ", "depth and context, seeds from ", g.prompt.needle.seed);
-  // None is replaced before all are written.
+  const std::string subtitle =
+      StrCat(Printable(ModelName(model), 30), ", KV ", FormatName(g.kv),
+             ", seeds ", g.prompt.needle.seed, " to ",
+             g.prompt.needle.seed + static_cast<std::uint64_t>(g.seeds) - 1);
+  // All or none.
   std::optional<OutputFile> csv, svg, svg_arms;
   if (!o.csv.empty()) csv.emplace(o.csv).Write(CsvText(rows));
   if (!o.svg.empty()) {

@@ -12,8 +12,8 @@ namespace {
 using Fate = ChoiceSummary::Fate;
 using Taker = std::pair<int, Fate>;  // a block
 
-std::string Plural(std::int64_t n, const char* one) {
-  return StrCat(n, ' ', one, n == 1 ? "" : "s");
+std::string CountOf(std::int64_t n, const char* noun) {
+  return Count(static_cast<std::uint64_t>(n), noun);
 }
 
 /// "block 32", "blocks 31 and 32".
@@ -48,7 +48,7 @@ std::string TakerText(BlockReason reason, const Taker& taker) {
   const std::string name = block == ChoiceSummary::kLastBlock
                                ? "the last block"
                                : StrCat("block ", block);
-  const std::string times = StrCat(", ", Plural(fate.taken, "time"));
+  const std::string times = StrCat(", ", CountOf(fate.taken, "time"));
   switch (reason) {
     case BlockReason::kImportance:
       return StrCat(name, " by importance (", ImportanceText(fate), ')', times);
@@ -92,7 +92,7 @@ std::string Takers(const ChoiceSummary& choices) {
     return StrCat(
         "The only place always went to the last block: recency took "
         "it ",
-        Plural(by_recency, "time"),
+        CountOf(by_recency, "time"),
         places == by_recency
             ? ""
             : StrCat(", and where it did not, the last block had the "
@@ -122,7 +122,7 @@ std::string Judged(const ChoiceSummary& choices) {
                    fate.best_probe_head.first, ", head ",
                    fate.best_probe_head.second);
     if (fate.evicted > 0) {
-      text += StrCat("; ", Plural(fate.evicted, "time"),
+      text += StrCat("; ", CountOf(fate.evicted, "time"),
                      " its probe got it a place that recency then took");
     }
     text += '.';
@@ -175,16 +175,16 @@ std::string WhyMissed(const MissedNeedle& run) {
     for (const auto& [layer, head] : c.heads) layers.insert(layer);
     return StrCat("the needle's ", BlockNames(c.needle),
                   c.needle.size() == 1 ? " was" : " were", " never read, in ",
-                  Plural(c.choices, "choice"), " (",
-                  Plural(std::ssize(c.positions), "step"), ", ",
-                  Plural(std::ssize(layers), "layer"), ", ",
-                  Plural(std::ssize(c.heads), "head"), " in all). ", went, ' ',
+                  CountOf(c.choices, "choice"), " (",
+                  CountOf(std::ssize(c.positions), "step"), ", ",
+                  CountOf(std::ssize(layers), "layer"), ", ",
+                  CountOf(std::ssize(c.heads), "head"), " in all). ", went, ' ',
                   Judged(c));
   }
   return StrCat(
       "the needle's ", BlockNames(c.needle),
       c.needle.size() == 1 ? " was" : " were", " read in ", c.read, " of ",
-      Plural(c.choices, "choice"),
+      CountOf(c.choices, "choice"),
       c.read_all < c.read ? StrCat(", whole in ", c.read_all) : std::string(),
       ", by ", Readers(c), ", and the answer is wrong all the same. ",
       run.sparse_prefill
