@@ -22,6 +22,7 @@
 #include "common/engine/generate.h"
 #include "common/lab/capture_stage.h"
 #include "common/lab/cli.h"
+#include "common/lab/csv.h"
 #include "common/lab/error_plot.h"
 #include "common/lab/gnuplot.h"
 #include "common/lab/interrupt.h"
@@ -76,14 +77,7 @@ void DeclareOptions(CLI::App& app, Options& o) {
   number("--tokens", o.tokens, 65'536, "Tokens of each")->group(chosen);
   number("--head-dim", o.head_dim, 1024, "Elements of a row")->group(chosen);
   number("--draws", o.draws, 10'000, "Times that each is drawn")->group(chosen);
-  app.add_option("--threads", o.threads, "Threads (default: physical cores)")
-      ->transform(WholeNumber(1, 1024))
-      ->type_name("N");
-  app.add_option("--isa", o.isa,
-                 "Instruction set of the primitives (default: the best that "
-                 "this CPU has)")
-      ->transform(NotEmpty())
-      ->type_name("NAME");
+  DeclareMachineOptions(app, o.threads, o.isa);
   app.add_flag("--json", o.json, "Report as one JSON object");
   const auto output = [&](const char* name, std::string& value,
                           const char* what) {
@@ -318,7 +312,7 @@ void WriteFiles(const Options& o, const Model& model,
       StrCat(Printable(ModelName(model), 30), ", ",
              Count(report.decode_logits.positions(), "position"));
   std::optional<OutputFile> csv, svg, svg_heads;
-  if (!o.csv.empty()) csv.emplace(o.csv).Write(AccuracyCsv(report));
+  if (!o.csv.empty()) csv.emplace(o.csv).Write(CsvText(AccuracyRows(report)));
   if (!o.svg.empty()) {
     svg.emplace(o.svg).Write(DrawSvg(AccuracyPlotScript(
         report, StrCat("Chosen inputs of ", Count(o.tokens, "token"),

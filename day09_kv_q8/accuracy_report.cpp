@@ -282,29 +282,6 @@ Json AccuracyRows(const AccuracyReport& report) {
   return rows;
 }
 
-std::string AccuracyCsv(const AccuracyReport& report) {
-  const Json rows = AccuracyRows(report);
-  KVLAB_CHECK(!rows.empty());
-  std::string text;
-  const auto add_line = [&](const Json& row, const auto& field) {
-    std::string line;
-    for (const auto& [key, value] : row.items()) {
-      if (!line.empty()) line += ',';
-      line += field(key, value);
-    }
-    text += line + '\n';
-  };
-  add_line(rows[0], [](const std::string& key, const Json&) { return key; });
-  for (const Json& row : rows) {
-    add_line(row, [](const std::string&, const Json& value) {
-      return value.is_null()     ? std::string()
-             : value.is_string() ? value.get<std::string>()
-                                 : value.dump();
-    });
-  }
-  return text;
-}
-
 std::string AccuracyPlotScript(const AccuracyReport& report,
                                const std::string& subtitle) {
   // From top to bottom; a line's place is left between inputs and layers.

@@ -49,10 +49,6 @@ std::string AccuracyText(const AccuracyReport& report);
 /// the logits.
 nlohmann::ordered_json AccuracyRows(const AccuracyReport& report);
 
-/// The rows with a line of keys before them; fields that mean nothing are
-/// empty.
-std::string AccuracyCsv(const AccuracyReport& report);
-
 /// gnuplot's script for the picture (see common/lab/gnuplot.h): relative L2 of
 /// the output for each input and layer, in both forms of scales. `subtitle`:
 /// one line.

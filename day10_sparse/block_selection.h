@@ -32,8 +32,7 @@ enum class BlockReason {
   kProbe,             ///< taken: one of the largest probes of the rest
   kRecency,           ///< taken: the last block
   kLowerProbe,        ///< dropped: others had larger probes
-  kEvictedByRecency,  ///< dropped: had its place by probe, the last block got
-                      ///< it
+  kEvictedByRecency,  ///< dropped: its place by probe went to the last block
 };
 
 /// "importance", "probe", "recency", "lower_probe", "evicted_by_recency".
@@ -68,9 +67,8 @@ ProbeTokens ProbesOf(int block, int tokens, int block_tokens, int n_probe);
 std::vector<double> BlockImportance(std::span<const double> importance,
                                     int tokens, int block_tokens);
 
-/// The one order of blocks: larger values first, and of equals the smaller
-/// block
-/// (-0 equals +0). A value that is no number comes first: attention over its
+/// The one order of blocks: larger values first, and of equals (-0 equals +0)
+/// the smaller block. A value that is no number comes first: attention over its
 /// block then refuses the query, as exact attention would.
 template <typename T>
 bool ComesBefore(std::span<const T> values, int a, int b) {
@@ -84,10 +82,9 @@ bool ComesBefore(std::span<const T> values, int a, int b) {
 
 /// What a selector knows of one query.
 struct SelectionInput {
-  int k = 0;                           ///< places, >= 1
-  std::span<const float> probes = {};  ///< [blocks] largest sampled dot
-  std::span<const double> importance =
-      {};  ///< [blocks], or empty: none recorded
+  int k = 0;                                ///< places, >= 1
+  std::span<const float> probes = {};       ///< [blocks] largest sampled dot
+  std::span<const double> importance = {};  ///< [blocks]; empty: no record
   /// [blocks] share of exact attention that each block would get; only for a
   /// selector that needs_masses, since to know it is to compute all of it.
   std::span<const double> masses = {};

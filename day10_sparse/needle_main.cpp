@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/text.h"
 #include "common/lab/cli.h"
+#include "common/lab/csv.h"
 #include "common/lab/gnuplot.h"
 #include "common/lab/interrupt.h"
 #include "common/lab/progress_line.h"

@@ -4,14 +4,10 @@
 
 #include "common/base/error.h"
 #include "common/lab/cli.h"
+#include "day10_sparse/sparse_options.h"
 
 namespace kvlab {
 namespace {
-
-const std::map<std::string, ImportanceUse> kImportanceUses = {
-    {"raw", ImportanceUse::kRaw},
-    {"per-viewer", ImportanceUse::kPerViewer},
-    {"off", ImportanceUse::kOff}};
 
 CLI::Option* List(CLI::Option* option, const char* type) {
   return option->delimiter(',')->expected(1, 64)->type_name(type);
@@ -57,7 +53,7 @@ void DeclareGrid(CLI::App& app, NeedleLab& o) {
   const auto file = [&](const char* name, std::string& value,
                         const char* what) {
     needs_grid(app.add_option(name, value, what)
-                   ->transform(NotEmpty())
+                   ->transform(OutputName())
                    ->type_name("FILE"));
   };
   file("--journal", o.journal,
@@ -91,12 +87,7 @@ void DeclareNeedleOptions(CLI::App& app, NeedleLab& o) {
   };
   number("--max-tokens", t.max_tokens, 1, 10'000'000, "Most tokens to generate")
       ->capture_default_str();
-  number("--threads", t.threads, 1, 1024, "Threads (default: physical cores)");
-  app.add_option("--isa", o.isa,
-                 "Instruction set of the primitives (default: the best that "
-                 "this CPU has)")
-      ->transform(NotEmpty())
-      ->type_name("NAME");
+  DeclareMachineOptions(app, t.threads, o.isa);
   app.add_option("--kv", o.kv,
                  "How keys and values are stored: f32, q8 or both (a grid: q8 "
                  "if not told)")
@@ -108,27 +99,12 @@ void DeclareNeedleOptions(CLI::App& app, NeedleLab& o) {
                       "grid: 1,2,4,8,16,32)")
            ->transform(WholeNumber(1, 1'000'000)),
        "N,...");
-  app.add_option("--block-size", t.sparse.block_tokens, "Tokens in a block")
-      ->check(CLI::IsMember({16, 32, 64}))
-      ->capture_default_str()
-      ->type_name("N");
-  number("--n-probe", t.sparse.n_probe, 0, 1'000'000,
-         "Keys to probe in a full block")
-      ->capture_default_str();
-  app.add_option("--importance", t.importance,
-                 "What half of the places are reserved by: the attention that "
-                 "the prompt gave a token (raw), the same divided by the "
-                 "queries that could see it (per-viewer), or nothing (off)")
-      ->check(CLI::IsMember(kImportanceUses))
-      ->capture_default_str()
-      ->type_name("USE");
-  CLI::Option* dense =
-      number("--dense-below", t.sparse.dense_below, 0, 1'000'000'000,
-             "Attend over all blocks of a context shorter than this")
-          ->capture_default_str();
+  DeclareBlockOptions(app, t.sparse);
+  DeclareImportance(app, t.importance);
+  CLI::Option* dense = DeclareDenseBelow(app, t.sparse);
   app.add_flag("--json", o.json, "Report as one JSON object");
   app.add_option("--csv", o.csv, "Write every row as a table")
-      ->transform(NotEmpty())
+      ->transform(OutputName())
       ->type_name("FILE");
   DeclareGrid(app, o);
   app.get_option("--grid")->excludes(dense);
@@ -137,7 +113,7 @@ void DeclareNeedleOptions(CLI::App& app, NeedleLab& o) {
 void SettleNeedleOptions(const CLI::App& app, NeedleLab& o) {
   TableSettings& t = o.table;
   GridSettings& g = o.grid;
-  t.sparse.importance = kImportanceUses.at(t.importance);
+  t.sparse.importance = ParseImportance(t.importance);
   const bool own_needle = app.count("--needle") > 0;
   RequireDistinct("--ks", o.ks);
   if (!o.ks.empty()) {

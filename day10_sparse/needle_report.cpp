@@ -135,20 +135,6 @@ std::string ExactAnswers(const std::vector<NeedleRun>& runs) {
 
 }  // namespace
 
-std::string Wrapped(const std::string& text, std::size_t width, int indent) {
-  std::istringstream words(text);
-  const std::string margin(static_cast<std::size_t>(indent), ' ');
-  std::string wrapped, line = margin;
-  for (std::string word; words >> word;) {
-    if (line.size() > margin.size() && line.size() + 1 + word.size() > width) {
-      wrapped += line + '\n';
-      line = margin;
-    }
-    line += (line.size() > margin.size() ? " " : "") + word;
-  }
-  return wrapped + line + '\n';
-}
-
 std::string ArticleText(const std::vector<NeedleRun>& runs) {
   std::string text;
   // Of each format, how long exact prefill took; then the k = 1 rows.

@@ -27,11 +27,4 @@ nlohmann::ordered_json NeedleRows(const TableSettings& settings,
                                   const Model& model, const Prompt& prompt,
                                   const std::vector<NeedleRun>& runs, Isa isa);
 
-/// Rows as CSV. The keys of an object within a row are joined to its own by a
-/// dot; the rows' keys together are the columns.
-std::string CsvText(const nlohmann::ordered_json& rows);
-
-/// `text` in lines of at most `width` columns, each after `indent` spaces.
-std::string Wrapped(const std::string& text, std::size_t width, int indent);
-
 }  // namespace kvlab

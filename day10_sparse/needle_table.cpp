@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "common/base/error.h"
+#include "common/base/quantile.h"
 #include "day09_kv_q8/online_softmax.h"
 #include "day09_kv_q8/q8_single_pass.h"
 #include "day09_kv_q8/three_pass.h"
@@ -16,14 +17,6 @@ namespace {
 /// A stage is timed several times while all of them together take less.
 constexpr double kTimingSeconds = 0.5;
 constexpr int kMostRounds = 9;
-
-std::optional<double> Median(std::vector<double> values) {
-  if (values.empty()) return std::nullopt;
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::optional<std::size_t> FirstDifference(const NeedleRun& a,
                                            const NeedleRun& b) {

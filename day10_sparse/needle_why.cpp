@@ -74,7 +74,8 @@ std::string TakersBy(BlockReason reason, const ChoiceSummary& choices) {
     text += StrCat(i == 0 ? "" : "; ", TakerText(reason, takers[i]));
   }
   if (takers.size() > kNamed) {
-    text += StrCat(" and ", takers.size() - kNamed, " more");
+    text += StrCat("; and ", CountOf(std::ssize(takers) - std::int64_t{kNamed},
+                                     "other block"));
   }
   return text;
 }
@@ -157,7 +158,8 @@ std::string WhyMissed(const MissedNeedle& run) {
   if (run.found) return "";
   if (!run.exact_found) {
     return StrCat(
-        "exact attention misses it too, so the selection is not to blame: ",
+        "exact attention misses it too, so this says nothing about the "
+        "selection: ",
         run.raw ? "without its chat template the model does not answer."
                 : "the model does not find it in this prompt.");
   }
@@ -187,10 +189,10 @@ std::string WhyMissed(const MissedNeedle& run) {
       CountOf(c.choices, "choice"),
       c.read_all < c.read ? StrCat(", whole in ", c.read_all) : std::string(),
       ", by ", Readers(c), ", and the answer is wrong all the same. ",
-      run.sparse_prefill
-          ? "The prompt itself was read in as few blocks, so "
-            "its keys and values are not exact attention's. "
-          : "Something else that the heads need was not chosen. ",
+      run.sparse_prefill ? "The prompt itself was read in as few blocks, so "
+                           "its keys and values are not exact attention's. "
+                         : "Other heads or steps needed it, or other blocks, "
+                           "and did not have them. ",
       went);
 }
 

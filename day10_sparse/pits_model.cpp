@@ -51,6 +51,22 @@ class Subject {
     return model_.tokenizer.Decode(g.tokens, true);
   }
   std::string AnswerExactly() { return Answer(exact_); }
+  /// The tokens of the exact answer before the one that begins `value`; empty
+  /// if it is not there, or begins the answer.
+  std::vector<int> TokensBefore(const std::string& value) {
+    exact_.BeginPrompt();
+    std::vector<int> tokens =
+        Continue(transformer_, cache_, exact_, prompt_,
+                 {.max_tokens = more_, .stop_ids = model_.eos_ids})
+            .tokens;
+    const std::size_t at = model_.tokenizer.Decode(tokens, true).find(value);
+    if (at == std::string::npos) return {};
+    while (!tokens.empty() &&
+           model_.tokenizer.Decode(tokens, true).size() > at) {
+      tokens.pop_back();
+    }
+    return tokens;
+  }
   std::string AnswerSparsely(const SparseOptions& options) {
     SparseTopK stage(settings_.primitives, options);
     return Answer(stage);
@@ -363,16 +379,17 @@ PitReport Decoys(const PitSettings& settings) {
   PitReport report{
       .title =
           "Facts that look like the needle: nearly the same name, or the same",
-      .columns = "rrrrrrr",
-      .rows = {{"decoys", "exact", "k = 32", "k = 8", "k = 4", "probe rank",
-                "of the needle's block"}}};
+      .columns = "rrrrrr",
+      .rows = {
+          {"decoys", "exact", "k = 32", "k = 8", "k = 4", "needle's rank"}}};
   Subject subject(settings, settings.prompt.needle.context, kAnswerTokens);
   int exact_failed = 0, sparse_failed = 0, asked = 0;
   constexpr int kCounts[] = {0, 6, 12, 24, kMost};
   for (std::size_t i = 0; i < std::size(kCounts); ++i) {
     settings.progress(double(i) / std::size(kCounts));
     PromptOptions o = settings.prompt;
-    o.needle.facts.assign(decoys.begin(), decoys.begin() + kCounts[i]);
+    o.needle.facts.insert(o.needle.facts.end(), decoys.begin(),
+                          decoys.begin() + kCounts[i]);
     const Prompt prompt = NeedlePromptOf(settings, o);
     const TokenRange needle_blocks = NeedleBlocks(settings, prompt);
     subject.Read(prompt.tokens);
@@ -388,29 +405,34 @@ PitReport Decoys(const PitSettings& settings) {
       sparse_failed += exact && !sparse ? 1 : 0;
       asked += exact ? 1 : 0;
     }
-    // The worst rank that a head of the last layer gives it, at the last step.
-    int worst = 0, blocks = 0, position = 0;
+    // The worst rank that a head of the last layer gives it where the model has
+    // to say the value, after the words that exact attention says before it.
+    const std::vector<int> before =
+        subject.TokensBefore(prompt.needle->expected);
+    const std::ptrdiff_t position =
+        std::ssize(prompt.tokens) + std::ssize(before) - 1;
+    int worst = 0, blocks = 0;
     SparseTopK stage(
         settings.primitives, {.k = 4},
         std::make_unique<ShowChoices>(
             [&](const SelectionInput& input, const Selection&) {
-              if (input.id.layer != settings.model->config.layers - 1) return;
+              if (input.id.layer != settings.model->config.layers - 1 ||
+                  input.id.position != position) {
+                return;
+              }
               blocks = static_cast<int>(input.probes.size());
-              if (input.id.position != position) worst = 0;
-              position = input.id.position;
               int rank = blocks;
               for (int n = needle_blocks.first; n <= needle_blocks.last; ++n) {
-                int before = 1;
+                int larger = 0;
                 for (int b = 0; b < blocks; ++b) {
-                  before += ComesBefore(input.probes, b, n) ? 1 : 0;
+                  larger += ComesBefore(input.probes, b, n) ? 1 : 0;
                 }
-                rank = std::min(rank, before);
+                rank = std::min(rank, larger + 1);
               }
               worst = std::max(worst, rank);
             }));
-    subject.Answer(stage, true);
-    row.push_back(StrCat(worst));
-    row.push_back(StrCat("of ", blocks));
+    subject.Force(stage, before);
+    row.push_back(blocks == 0 ? "-" : StrCat(worst, " of ", blocks));
     report.rows.push_back(row);
   }
   report.sentence =
@@ -426,8 +448,10 @@ PitReport Decoys(const PitSettings& settings) {
                 "Exact attention tells the names apart every time; sparse "
                 "attention fails in ",
                 sparse_failed, " of ", asked,
-                " runs, where blocks with a decoy have larger probes and "
-                "take the places.");
+                " runs. The rank is that of the needle's block by its "
+                "probe, where the value must be said, for the head of the "
+                "last layer that ranks it worst: k = 4 has one or two places "
+                "for probes, k = 8 four.");
   return report;
 }
 

@@ -86,8 +86,8 @@ PitReport ShortContext(const PitSettings& settings) {
       same ? "All blocks are chosen, so the result has the bits of exact "
              "attention"
            : "The results DIFFER from exact attention, which is a fault",
-      "; probing and choosing bought nothing, each head reads by itself, and "
-      "the time is ",
+      "; probing and choosing buy nothing, each head reads by itself. The time "
+      "was ",
       Fixed(least, 1), " to ", Fixed(most, 1),
       " times that of q8_single_pass. --dense-below 1025 would spare the "
       "choice.");
@@ -105,7 +105,7 @@ PitReport HiddenToken(const PitSettings& settings) {
       .rows = {{"probed", "keys read",
                 "offsets 0 ... 31: # all seen, + some, "
                 ". none",
-                "found", "by the stride"}}};
+                "found", "expected"}}};
   std::vector<float> keys = Gaussian(std::int64_t{kTokens + kDraws} * kDim);
   const std::vector<float> values = keys;
   const std::vector<float> queries(keys.end() - kDraws * kDim, keys.end());
@@ -159,7 +159,7 @@ PitReport HiddenToken(const PitSettings& settings) {
       "found in ",
       Percent(found_by_8),
       " of the places: at one offset in four its own key is probed, elsewhere "
-      "its block is chosen by luck alone (+). Only to probe every key would "
+      "nothing tells its block from others. Only to probe every key would "
       "find all, and that is the score work of exact attention.");
   return report;
 }

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/base/error.h"
+#include "common/base/quantile.h"
 #include "common/lab/synthetic.h"
 #include "day09_kv_q8/online_softmax.h"
 #include "day09_kv_q8/q8_single_pass.h"
@@ -14,12 +15,6 @@ namespace kvlab {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double Quantile(std::vector<double> values, double share) {
-  std::ranges::sort(values);
-  return values[static_cast<std::size_t>(
-      share * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 /// One stage over a ring of caches.
 class Runner {

@@ -10,11 +10,13 @@
 #include "common/base/error.h"
 #include "common/base/parallel.h"
 #include "common/lab/cli.h"
+#include "common/lab/csv.h"
 #include "common/lab/gnuplot.h"
 #include "common/lab/interrupt.h"
 #include "common/lab/progress_line.h"
 #include "common/loader/output_file.h"
 #include "day10_sparse/scaling_report.h"
+#include "day10_sparse/sparse_options.h"
 
 namespace kvlab {
 namespace {
@@ -34,15 +36,7 @@ struct Common {
 };
 
 void DeclareCommon(CLI::App& app, Common& o, bool csv) {
-  app.add_option("--threads", o.threads, "Threads")
-      ->transform(WholeNumber(1, 1024))
-      ->capture_default_str()
-      ->type_name("N");
-  app.add_option("--isa", o.isa,
-                 "Instruction set of the primitives (default: the best that "
-                 "this CPU has)")
-      ->transform(NotEmpty())
-      ->type_name("NAME");
+  DeclareMachineOptions(app, o.threads, o.isa);
   app.add_flag("--json", o.json, "Report as one JSON object");
   if (!csv) return;
   app.add_option("--csv", o.csv, "Write every number as a table")
@@ -68,15 +62,6 @@ void AddNumbers(CLI::App& app, const char* name, std::vector<int>& values,
       ->allow_extra_args(false)
       ->capture_default_str()
       ->type_name("N,...");
-}
-
-void AddSparse(CLI::App& app, SparseOptions& sparse) {
-  app.add_option("--block-size", sparse.block_tokens, "Tokens in a block")
-      ->check(CLI::IsMember({16, 32, 64}))
-      ->capture_default_str()
-      ->type_name("N");
-  AddNumber(app, "--n-probe", sparse.n_probe, 0, 1'000'000,
-            "Keys to probe in a full block");
 }
 
 Json Head(const char* command, const Common& o) {
@@ -132,10 +117,8 @@ ProgramBody Curve(CLI::App& app) {
             "Times that each is measured; the median is shown");
   AddNumber(app, "--sparse-k", o->scaling.sparse.k, 1, 1'000'000,
             "Blocks to attend over");
-  AddSparse(app, o->scaling.sparse);
-  AddNumber(app, "--dense-below", o->scaling.sparse.dense_below, 0,
-            1'000'000'000,
-            "Attend over all blocks of a context shorter than this");
+  DeclareBlockOptions(app, o->scaling.sparse);
+  DeclareDenseBelow(app, o->scaling.sparse);
   app.add_flag("--hot", o->hot, "The same cache again and again");
   app.add_flag("--in-place", o->in_place,
                "Probe the keys where they stand, without the packed copy");
@@ -195,7 +178,7 @@ ProgramBody Curve(CLI::App& app) {
     // Neither is put in place before both are written.
     std::optional<OutputFile> csv, svg;
     if (!o->common.csv.empty()) {
-      csv.emplace(o->common.csv).Write(Csv(ScalingRows(points)));
+      csv.emplace(o->common.csv).Write(CsvText(ScalingRows(points)));
     }
     if (!o->svg.empty()) {
       svg.emplace(o->svg).Write(DrawSvg(ScalingPlotScript(points, what)));
@@ -220,7 +203,7 @@ ProgramBody Quality(CLI::App& app) {
   DeclarePromptOptions(app, o->prompt);
   DeclareCommon(app, o->common, true);
   AddNumbers(app, "--ks", o->quality.ks, 1'000'000, "Blocks to attend over");
-  AddSparse(app, o->quality.sparse);
+  DeclareBlockOptions(app, o->quality.sparse);
   app.add_option("--kv", o->kv, "How keys and values are stored: f32 or q8")
       ->check(CLI::IsMember({"f32", "q8"}))
       ->capture_default_str()
@@ -260,7 +243,7 @@ ProgramBody Quality(CLI::App& app) {
       std::cout << '\n' << QualityText(rows, heads);
     }
     FinishStdout();
-    WriteFile(o->common.csv, Csv(QualityRows(rows, heads)));
+    WriteFile(o->common.csv, CsvText(QualityRows(rows, heads)));
     return kExitDone;
   };
 }
@@ -325,7 +308,7 @@ ProgramBody Setup(CLI::App& app) {
   // named is done.
   const auto bodies =
       std::make_shared<std::vector<std::pair<CLI::App*, ProgramBody>>>();
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   const auto add = [&](std::string_view name, std::string_view about,
                        const char* group, const auto& declare) {
     CLI::App* command =
@@ -345,7 +328,7 @@ ProgramBody Setup(CLI::App& app) {
     for (const auto& [command, body] : *bodies) {
       if (command->parsed()) return body();
     }
-    return static_cast<int>(kExitUsage);
+    FailUsage("expected a command, such as curve or quality; --help lists all");
   };
 }
 

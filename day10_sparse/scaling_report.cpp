@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kColumns = 78;  // of running text
+
 std::string Us(double seconds) {
   const double us = seconds * 1e6;
   return us >= 1000 ? WithCommas(static_cast<std::uint64_t>(us + 0.5))
@@ -27,23 +29,6 @@ std::string Short(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;
-}
-
-/// Text in lines of at most 78 characters, broken between words.
-std::string Wrapped(const std::string& text) {
-  constexpr std::size_t kWidth = 78;
-  std::string lines, line;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t end = std::min(text.find(' ', i), text.size());
-    const std::string word = text.substr(i, end - i);
-    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
-      lines += line + '\n';
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-    i = end + 1;
-  }
-  return lines + line + '\n';
 }
 
 }  // namespace
@@ -77,7 +62,7 @@ std::string ScalingText(std::span<const ScalingPoint> points) {
       "Microseconds of attention for one token and one layer. probe, choose "
       "and\nattend are the steps of sparse; by bytes: what it could gain if "
       "only the bytes\nto be read counted.\n\n",
-      table.Text(), '\n', Wrapped(end));
+      table.Text(), '\n', Wrapped(end, kColumns));
 }
 
 Json ScalingRows(std::span<const ScalingPoint> points) {
@@ -144,7 +129,7 @@ set ylabel "microseconds a token and layer"
 set ytics scale 0
 set format y "%g"
 set grid ytics lt 1 lw 1 lc rgb "#eaecf0"
-set key left top Left reverse samplen 2 textcolor rgb "#344054"
+set key left top Left reverse samplen 2 opaque textcolor rgb "#344054"
 plot $data using 1:2 with linespoints pt 7 ps 0.6 lw 2 lc rgb "#98a2b3" \
      title "exact, f32", \
   $data using 1:3 with linespoints pt 7 ps 0.6 lw 2 lc rgb "#0072B2" \
@@ -226,28 +211,7 @@ std::string PitText(const PitReport& report) {
   TextTable table(report.columns);
   for (const auto& row : report.rows) table.Add(row);
   return StrCat(report.title, "\n\n", table.Text(), '\n',
-                Wrapped(report.sentence));
-}
-
-std::string Csv(const Json& rows) {
-  std::string text;
-  if (rows.empty()) return text;
-  const auto line = [&](const auto& field) {
-    std::string fields;
-    for (const auto& [key, value] : rows[0].items()) {
-      if (!fields.empty()) fields += ',';
-      fields += field(key);
-    }
-    text += fields + '\n';
-  };
-  line([](const std::string& key) { return key; });
-  for (const Json& row : rows) {
-    line([&](const std::string& key) {
-      const Json& value = row.at(key);
-      return value.is_null() ? "" : value.dump();
-    });
-  }
-  return text;
+                Wrapped(report.sentence, kColumns));
 }
 
 }  // namespace kvlab

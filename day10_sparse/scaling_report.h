@@ -28,7 +28,4 @@ nlohmann::ordered_json QualityRows(std::span<const QualityRow> rows, int heads);
 /// The table and the sentence of an experiment.
 std::string PitText(const PitReport& report);
 
-/// Rows of equal keys as comma-separated values with a line of names.
-std::string Csv(const nlohmann::ordered_json& rows);
-
 }  // namespace kvlab

@@ -9,15 +9,11 @@
 #include "common/lab/gnuplot.h"
 #include "common/lab/stage_main.h"
 #include "day10_sparse/block_map.h"
+#include "day10_sparse/sparse_options.h"
 #include "day10_sparse/sparse_topk.h"
 
 namespace kvlab {
 namespace {
-
-const std::map<std::string, ImportanceUse> kImportanceUses = {
-    {"raw", ImportanceUse::kRaw},
-    {"per-viewer", ImportanceUse::kPerViewer},
-    {"off", ImportanceUse::kOff}};
 
 void DeclareSparseOptions(CLI::App& app, SparseOptions& o,
                           std::string& importance) {
@@ -25,28 +21,11 @@ void DeclareSparseOptions(CLI::App& app, SparseOptions& o,
       ->transform(WholeNumber(1, 1'000'000))
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--block-size", o.block_tokens, "Tokens in a block")
-      ->check(CLI::IsMember({16, 32, 64}))
-      ->capture_default_str()
-      ->type_name("N");
-  app.add_option("--n-probe", o.n_probe, "Keys to probe in a full block")
-      ->transform(WholeNumber(0, 1'000'000))
-      ->capture_default_str()
-      ->type_name("N");
-  app.add_option("--importance", importance,
-                 "What half of the places are reserved by: the attention that "
-                 "the prompt gave a token (raw), the same divided by the "
-                 "queries that could see it (per-viewer), or nothing (off)")
-      ->check(CLI::IsMember(kImportanceUses))
-      ->capture_default_str()
-      ->type_name("USE");
+  DeclareBlockOptions(app, o);
+  DeclareImportance(app, importance);
   app.add_flag("--sparse-prefill", o.sparse_prefill,
                "Let every prompt query choose its blocks too");
-  app.add_option("--dense-below", o.dense_below,
-                 "Attend over all blocks of a context shorter than this")
-      ->transform(WholeNumber(0, 1'000'000'000))
-      ->capture_default_str()
-      ->type_name("TOKENS");
+  DeclareDenseBelow(app, o);
 }
 
 /// --map and --map-svg.
@@ -131,7 +110,7 @@ int main(int argc, char** argv) {
   SparseTimes times;
   MapView map(options);
   const auto read = [&] {
-    options.importance = kImportanceUses.at(importance);
+    options.importance = ParseImportance(importance);
     return options;
   };
   return StageMain(

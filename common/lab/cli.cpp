@@ -148,6 +148,19 @@ int RunProgram(int argc, const char* const* argv, const std::string& name,
   }
 }
 
+void DeclareMachineOptions(CLI::App& app, int& threads, std::string& isa) {
+  app.add_option("--threads", threads,
+                 threads == 1 ? "Threads (default: 1)"
+                              : "Threads (default: physical cores)")
+      ->transform(WholeNumber(1, 1024))
+      ->type_name("N");
+  app.add_option("--isa", isa,
+                 "Instruction set of the primitives (default: the best that "
+                 "this CPU has)")
+      ->transform(NotEmpty())
+      ->type_name("NAME");
+}
+
 std::string VersionText(std::string_view name) {
   return StrCat(name, " " KVLAB_VERSION "\ncommit    " KVLAB_COMMIT
                       "\ncompiler  " KVLAB_COMPILER "\nflags     " KVLAB_FLAGS);

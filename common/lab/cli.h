@@ -57,6 +57,9 @@ CLI::Validator NotNegative();
 /// standard output has the report.
 CLI::Validator OutputName();
 
+/// Declares --threads (default: what `threads` holds) and --isa.
+void DeclareMachineOptions(CLI::App& app, int& threads, std::string& isa);
+
 /// What --version prints: program, version, commit, compiler and flags.
 std::string VersionText(std::string_view name);
 

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/parallel.h"
+#include "common/base/quantile.h"
 #include "common/base/text.h"
 #include "common/engine/generate.h"
 #include "common/lab/cli.h"
@@ -52,14 +53,7 @@ void DeclareOptions(CLI::App& app, const StageProgram& program, Options& o) {
       ->type_name("N");
   app.add_flag("--ignore-eos", o.ignore_eos,
                "Go on after the end-of-text token");
-  app.add_option("--threads", o.threads, "Threads (default: physical cores)")
-      ->transform(WholeNumber(1, 1024))
-      ->type_name("N");
-  app.add_option("--isa", o.isa,
-                 "Instruction set of the primitives (default: the best that "
-                 "this CPU has)")
-      ->transform(NotEmpty())
-      ->type_name("NAME");
+  DeclareMachineOptions(app, o.threads, o.isa);
   app.add_option("--prefill-chunk", o.prefill_chunk,
                  "Prompt tokens at a time; changes no result")
       ->transform(WholeNumber(1, 1'000'000))
@@ -194,15 +188,6 @@ class Observers final : public Observer {
   std::vector<Observer*> all_;
 };
 
-/// The middle value (of two, the lower); nullopt if there is none.
-std::optional<double> Median(std::vector<double> values) {
-  if (values.empty()) return std::nullopt;
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// One run: what was asked, what came out.
 struct Run {
   const StageProgram& program;
@@ -218,6 +203,17 @@ struct Run {
   /// For a stage that selects: of each step's attention, what choosing took.
   std::vector<double> select_ms = {};
   Isa isa = Isa::kScalar;
+
+  /// A stage that selects had all blocks to read, at every step.
+  bool RanExact() const {
+    if (!program.sparse) return false;
+    const auto sparse = program.sparse();
+    const auto tokens = static_cast<std::int64_t>(
+        prompt.tokens.size() + generation.attention_ms.size());
+    return tokens <= sparse["k"].get<std::int64_t>() *
+                         sparse["block_size"].get<std::int64_t>() ||
+           tokens < sparse["dense_below"].get<std::int64_t>();
+  }
 
   bool Found() const {
     return prompt.needle && ContainsWord(output, prompt.needle->expected);
@@ -274,10 +270,12 @@ void PrintReport(const Run& run) {
   }
   if (run.program.sparse) {
     const auto sparse = run.program.sparse();
-    PrintLine("selection", StrCat(Count(sparse["k"], "block"), " of ",
-                                  Count(sparse["block_size"], "token"), ", ",
-                                  sparse["n_probe"], " probed, importance ",
-                                  sparse["importance"].get<std::string>()));
+    PrintLine(
+        "selection",
+        StrCat(Count(sparse["k"], "block"), " of ",
+               Count(sparse["block_size"], "token"), ", ", sparse["n_probe"],
+               " probed, importance ", sparse["importance"].get<std::string>(),
+               run.RanExact() ? "; ran exact: that is all blocks" : ""));
   }
   PrintLine("KV cache",
             StrCat(HumanBytes(run.kv_bytes), " (", run.options.kv, ")",
@@ -325,6 +323,7 @@ void PrintJson(const Run& run) {
   json["tile"] = run.program.has_tile ? Json(run.options.tile) : Json();
   json["isa"] = IsaName(run.isa);
   json["threads"] = run.options.threads;
+  json["ran_exact"] = run.program.sparse ? Json(run.RanExact()) : Json();
   json["sparse"] = run.program.sparse ? run.program.sparse() : Json();
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }

@@ -1,6 +1,7 @@
 #include "common/lab/text_table.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "common/base/error.h"
@@ -41,6 +42,20 @@ std::string TextTable::Text(int indent) const {
     text += line + '\n';
   }
   return text;
+}
+
+std::string Wrapped(const std::string& text, std::size_t width, int indent) {
+  std::istringstream words(text);
+  const std::string margin(static_cast<std::size_t>(indent), ' ');
+  std::string wrapped, line = margin;
+  for (std::string word; words >> word;) {
+    if (line.size() > margin.size() && line.size() + 1 + word.size() > width) {
+      wrapped += line + '\n';
+      line = margin;
+    }
+    line += (line.size() > margin.size() ? " " : "") + word;
+  }
+  return wrapped + line + '\n';
 }
 
 }  // namespace kvlab

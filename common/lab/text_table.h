@@ -2,6 +2,7 @@
 /// Aligned columns of text.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,9 @@ class TextTable {
   std::string columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// `text` in lines of at most `width` columns (longer words stand alone), each
+/// after `indent` spaces.
+std::string Wrapped(const std::string& text, std::size_t width, int indent = 0);
 
 }  // namespace kvlab

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/quantile.h"
 #include "common/engine/layers.h"
 #include "common/lab/cli.h"
 #include "common/lab/interrupt.h"
@@ -43,12 +44,6 @@ struct Work {
   double flops = 0;        ///< of one turn, where they are what counts
   std::int64_t turns = 1;  ///< until memory is the same again
 };
-
-double Quantile(std::vector<double> values, double share) {
-  std::ranges::sort(values);
-  return values[static_cast<std::size_t>(
-      share * static_cast<double>(values.size() - 1) + 0.5)];
-}
 
 /// One iteration is one round: some turns of the limit, as many of the kernel.
 void Measure(benchmark::State& state, const Work& work) {

@@ -193,7 +193,8 @@ TEST_F(ScalingProgram, CurveWritesTableJsonAndCsv) {
 }
 
 TEST_F(ScalingProgram, RefusesWhatItCannotMeasure) {
-  ExpectUsageError("", "subcommand");
+  ExpectUsageError("", "expected a command");
+  ExpectUsageError("nope", "nope");
   ExpectUsageError("curve --contexts 512,512", "ascending");
   ExpectUsageError("curve --heads 3 --kv-heads 2", "multiple of --kv-heads");
   ExpectUsageError("curve --contexts 0", "0");
