@@ -102,28 +102,38 @@ void ExpectSame(const Footprint& a, const Footprint& b,
 
 constexpr const char* kFixture = "gqa4_d32_sharded_bf16";
 
+/// As long as it should be, or what an emulator does in seconds.
+constexpr int Tokens(int should, int emulated) {
+  return KVLAB_EMULATED ? emulated : should;
+}
+
 TEST(SameBits, AnyThreadCount) {
   // Long enough for every loop to be split.
+  constexpr int kTokens = Tokens(2100, 200);
   for (const bool q8 : {false, true}) {
-    const Footprint one = RunModel(kFixture, 2100, {.q8 = q8});
+    const Footprint one = RunModel(kFixture, kTokens, {.q8 = q8});
     for (const int threads : {2, 3, 7, 16}) {
-      ExpectSame(one, RunModel(kFixture, 2100, {.threads = threads, .q8 = q8}),
+      ExpectSame(one,
+                 RunModel(kFixture, kTokens, {.threads = threads, .q8 = q8}),
                  StrCat(threads, " threads"));
     }
   }
 }
 
 TEST(SameBits, AnyPrefillChunk) {
+  constexpr int kTokens = Tokens(600, 150);
   for (const bool q8 : {false, true}) {
-    const Footprint whole = RunModel(kFixture, 600, {.chunk = 600, .q8 = q8});
+    const Footprint whole =
+        RunModel(kFixture, kTokens, {.chunk = kTokens, .q8 = q8});
     for (const int chunk : {1, 7, 32, 512}) {
-      ExpectSame(whole, RunModel(kFixture, 600, {.chunk = chunk, .q8 = q8}),
+      ExpectSame(whole, RunModel(kFixture, kTokens, {.chunk = chunk, .q8 = q8}),
                  StrCat("chunks of ", chunk));
     }
   }
 }
 
 TEST(SameBits, AnyIsa) {
+  constexpr int kTokens = Tokens(150, 70);
   for (const char* fixture : {"mha_d32_tied_f32", "gqa2_d128_untied_f16",
                               "mha_d80_eps_f16", "gqa4_d128_tied_bf16"}) {
     for (Settings settings :
@@ -131,12 +141,12 @@ TEST(SameBits, AnyIsa) {
           Settings{.online = true, .tile = 1}, Settings{.q8 = true},
           Settings{.q8 = true, .tile = 1}}) {
       settings.isa = Isa::kScalar;
-      const Footprint scalar = RunModel(fixture, 150, settings);
+      const Footprint scalar = RunModel(fixture, kTokens, settings);
       for (const Isa isa : BuiltIsas()) {
         if (!CpuHas(isa)) continue;  // primitives_test lists it as skipped
         settings.isa = isa;
         ExpectSame(
-            scalar, RunModel(fixture, 150, settings),
+            scalar, RunModel(fixture, kTokens, settings),
             StrCat(fixture, " on ", IsaName(isa), ", online ", settings.online,
                    ", q8 ", settings.q8, ", tile ", settings.tile));
       }
