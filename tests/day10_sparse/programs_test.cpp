@@ -86,6 +86,17 @@ TEST_F(Day10Programs, AllBlocksGiveTheDumpOfTheExactStage) {
   }
 }
 
+TEST_F(Day10Programs, SaysWhenItRanExact) {
+  // 100 tokens and 3 steps: 4 blocks of 32.
+  const std::string shape = "--context 100 --max-tokens 4 --ignore-eos ";
+  EXPECT_EQ(Json(shape + "--sparse-k 4")["ran_exact"], true);
+  EXPECT_EQ(Json(shape + "--sparse-k 3")["ran_exact"], false);
+  EXPECT_EQ(Json(shape + "--sparse-k 1 --dense-below 104")["ran_exact"], true);
+  EXPECT_EQ(Json(shape + "--sparse-k 1 --dense-below 103")["ran_exact"], false);
+  EXPECT_NE(Sparse(shape + "--sparse-k 4").out.find("ran exact"),
+            std::string::npos);
+}
+
 TEST_F(Day10Programs, ThreadsAndChunksChangeNothing) {
   const std::string options =
       " --context 200 --sparse-k 3 --sparse-prefill --max-tokens 5 --dump ";
