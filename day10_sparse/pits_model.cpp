@@ -105,9 +105,23 @@ class Subject {
 
 constexpr int kAnswerTokens = 40;
 
-Prompt NeedlePromptOf(const PitSettings& settings, const PromptOptions& o) {
+/// A prompt for an experiment that decodes `more` tokens after it.
+Prompt NeedlePromptOf(const PitSettings& settings, const PromptOptions& o,
+                      int more = kAnswerTokens) {
   Prompt prompt = BuildPrompt(*settings.model, o);
-  CheckLength(*settings.model, prompt, kAnswerTokens);
+  const int positions = settings.model->config.max_position_embeddings;
+  if (std::ssize(prompt.tokens) + more > positions) {
+    FailUsage("--context ", o.needle.context, ": ", more,
+              " tokens are decoded after it, and the model has positions for ",
+              positions, "; ask for at most ", positions - more);
+  }
+  return prompt;
+}
+
+/// The prompt of the options. Warns if it is longer than the model knows.
+Prompt FirstPrompt(const PitSettings& settings, int more = kAnswerTokens) {
+  Prompt prompt = NeedlePromptOf(settings, settings.prompt, more);
+  CheckLength(*settings.model, prompt, 0);
   return prompt;
 }
 
@@ -157,6 +171,7 @@ PitReport Straddle(const PitSettings& settings) {
     int exact = 0;
     int sparse[std::size(kKs)] = {};
   } counts[2];  // in one block, in two
+  FirstPrompt(settings);
   Subject subject(settings, settings.prompt.needle.context, kAnswerTokens);
   for (int i = 0; i < kDepths; ++i) {
     settings.progress(double(i) / kDepths);
@@ -200,7 +215,7 @@ PitReport Straddle(const PitSettings& settings) {
 }
 
 PitReport EarlyBias(const PitSettings& settings) {
-  const Prompt prompt = NeedlePromptOf(settings, settings.prompt);
+  const Prompt prompt = FirstPrompt(settings);
   const auto n = static_cast<int>(prompt.tokens.size());
   Subject subject(settings, n, kAnswerTokens);
   const ReadPrompt read = subject.Read(prompt.tokens);
@@ -269,12 +284,11 @@ PitReport EarlyBias(const PitSettings& settings) {
 
 PitReport StaleImportance(const PitSettings& settings) {
   constexpr int kForced = 400, kWindow = 100, kBlocks = 8;
-  const Prompt prompt = NeedlePromptOf(settings, settings.prompt);
+  const Prompt prompt = FirstPrompt(settings, kForced);
   const auto n = static_cast<int>(prompt.tokens.size());
   // What is decoded: the facts of another prompt.
   PromptOptions other = settings.prompt;
-  other.needle.seed += 1;
-  other.needle.context = 1024;
+  other.needle = {.context = 1024, .seed = settings.prompt.needle.seed + 1};
   std::vector<int> text = BuildPrompt(*settings.model, other).tokens;
   text = {text.begin() + 32, text.begin() + 32 + kForced};
 
@@ -348,7 +362,8 @@ PitReport StaleImportance(const PitSettings& settings) {
 PitReport Decoys(const PitSettings& settings) {
   // Near the needle by name, and by what is said of the same name.
   const FactBook book = FactBook::LoadShipped();
-  const auto needle = book.Parse(settings.prompt.needle.needle);
+  const Prompt plain = FirstPrompt(settings);
+  const auto needle = book.Parse(plain.needle->needle);
   if (!needle || needle->attribute->values.empty()) {
     FailUsage(
         "--needle: expected a sentence like \"Zara's favorite food is "
@@ -361,6 +376,10 @@ PitReport Decoys(const PitSettings& settings) {
   for (std::size_t i = 0; decoys.size() < kMost; ++i) {
     Fact fact = *needle;
     if (i % 3 == 0) {  // Zora's favorite food is soup.
+      if (std::ranges::any_of(fact.name,
+                              [](unsigned char c) { return c >= 0x80; })) {
+        continue;  // a letter of several bytes
+      }
       const std::string letters = "aeioubdklmnrst";
       const std::size_t last = fact.name.size() - 1;
       fact.name[std::min(last, 1 + i / 3 % std::max<std::size_t>(1, last))] =
@@ -382,6 +401,15 @@ PitReport Decoys(const PitSettings& settings) {
       .columns = "rrrrrr",
       .rows = {
           {"decoys", "exact", "k = 32", "k = 8", "k = 4", "needle's rank"}}};
+  PromptOptions full = settings.prompt;
+  full.needle.facts.insert(full.needle.facts.end(), decoys.begin(),
+                           decoys.end());
+  try {
+    NeedlePromptOf(settings, full);
+  } catch (const Error& error) {
+    FailUsage("--context ", full.needle.context, ": no place for ", kMost,
+              " decoys; ask for a longer one (", error.what(), ")");
+  }
   Subject subject(settings, settings.prompt.needle.context, kAnswerTokens);
   int exact_failed = 0, sparse_failed = 0, asked = 0;
   constexpr int kCounts[] = {0, 6, 12, 24, kMost};
@@ -456,7 +484,7 @@ PitReport Decoys(const PitSettings& settings) {
 }
 
 PitReport GroupedHeads(const PitSettings& settings) {
-  const Prompt prompt = NeedlePromptOf(settings, settings.prompt);
+  const Prompt prompt = FirstPrompt(settings);
   const ModelConfig& c = settings.model->config;
   const int group = c.heads / c.kv_heads;
   Subject subject(settings, static_cast<int>(prompt.tokens.size()),
@@ -515,6 +543,11 @@ PitReport GroupedHeads(const PitSettings& settings) {
               chosen_by.clear();
             }));
     subject.Answer(stage, true);
+    if (heads == 0) {
+      Fail(
+          "the model's answer ends before the first step of decoding, so "
+          "nothing was chosen; ask another --question");
+    }
     const auto count = static_cast<double>(heads);
     gained = std::max(gained, (own - shared) / count);
     if (lost > most) most = lost, most_k = k;

@@ -19,8 +19,9 @@ using Clock = std::chrono::steady_clock;
 /// One stage over a ring of caches.
 class Runner {
  public:
-  Runner(AttentionStage& stage, const AttentionShape& shape, ThreadPool& pool)
-      : stage_(stage), ring_(shape), pool_(pool) {
+  Runner(AttentionStage& stage, const AttentionShape& shape, ThreadPool& pool,
+         const std::function<void()>& check)
+      : stage_(stage), ring_(shape, check), pool_(pool) {
     out_.resize(static_cast<std::size_t>(shape.heads) * shape.head_dim);
   }
 
@@ -136,11 +137,11 @@ ScalingPoint MeasureScaling(const ScalingOptions& options, int tokens,
                        .kv_heads = options.kv_heads,
                        .tokens = tokens,
                        .cold = options.cold};
-  Runner f32_run(online, shape, pool);
+  Runner f32_run(online, shape, pool, check);
   shape.format = KvFormat::kQ8;
-  Runner q8_run(q8, shape, pool);
+  Runner q8_run(q8, shape, pool, check);
   if (options.pack_probes) shape.packed_step = sparse.packed_step();
-  Runner sparse_run(sparse, shape, pool);
+  Runner sparse_run(sparse, shape, pool, check);
 
   // The prompt's importance, as random as the keys.
   std::mt19937_64 random(11);
@@ -159,7 +160,7 @@ ScalingPoint MeasureScaling(const ScalingOptions& options, int tokens,
     SparseTopK stage(primitives, options.sparse);
     AttentionShape small = shape;
     small.cold = false;
-    Runner(stage, small, alone).Attend(importance, &count);
+    Runner(stage, small, alone, check).Attend(importance, &count);
     const std::int64_t row_bytes =
         q8_run.bytes() / tokens / options.kv_heads / 2;
     point.probe_bytes =
@@ -174,7 +175,9 @@ ScalingPoint MeasureScaling(const ScalingOptions& options, int tokens,
   for (int round = -1; round < options.rounds; ++round) {
     check();
     const double a = f32_run.Time({});
+    check();
     const double b = q8_run.Time({});
+    check();
     times.TakeSelectShare();
     const double c = sparse_run.Time(importance);
     if (round < 0) continue;  // the first warms up

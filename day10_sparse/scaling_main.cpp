@@ -53,6 +53,20 @@ CLI::Option* AddNumber(CLI::App& app, const char* name, int& value,
       ->type_name("N");
 }
 
+/// Refuses a list that is too long or has a number twice.
+void RequireFewAndDistinct(const char* option, std::vector<int> values) {
+  constexpr std::size_t kMost = 64;
+  if (values.size() > kMost) {
+    FailUsage(option, ": expected at most ", kMost, " numbers, found ",
+              values.size());
+  }
+  std::ranges::sort(values);
+  const auto twice = std::ranges::adjacent_find(values);
+  if (twice != values.end()) {
+    FailUsage(option, ": ", *twice, " stands in the list twice");
+  }
+}
+
 void AddNumbers(CLI::App& app, const char* name, std::vector<int>& values,
                 std::uint64_t most, const char* what) {
   app.add_option(name, values, what)
@@ -107,8 +121,7 @@ ProgramBody Curve(CLI::App& app) {
   app.add_option("--svg", o->svg, "Draw the curves (needs gnuplot)")
       ->transform(OutputName())
       ->type_name("FILE");
-  AddNumbers(app, "--contexts", o->contexts, 4'000'000,
-             "Tokens in the cache, ascending");
+  AddNumbers(app, "--contexts", o->contexts, 4'000'000, "Tokens in the cache");
   AddNumber(app, "--heads", o->scaling.heads, 1, 1024, "Query heads");
   AddNumber(app, "--kv-heads", o->scaling.kv_heads, 1, 1024, "KV heads");
   AddNumber(app, "--head-dim", o->scaling.head_dim, 1, 1024,
@@ -133,9 +146,8 @@ ProgramBody Curve(CLI::App& app) {
                 "--kv-heads ",
                 o->scaling.kv_heads);
     }
-    if (!std::ranges::is_sorted(o->contexts, std::ranges::less_equal())) {
-      FailUsage("--contexts: expected ascending numbers, each once");
-    }
+    RequireFewAndDistinct("--contexts", o->contexts);
+    std::ranges::sort(o->contexts);
     o->scaling.cold = !o->hot;
     o->scaling.pack_probes = !o->in_place;
     ThreadPool pool(o->common.threads);
@@ -211,6 +223,7 @@ ProgramBody Quality(CLI::App& app) {
   return [o] {
     const InterruptGuard interrupt_guard;
     const Isa isa = o->common.Which();
+    RequireFewAndDistinct("--ks", o->quality.ks);
     RequireDistinctFiles({{"--csv", o->common.csv}},
                          {{"--prompt-file", o->prompt.file}});
     ProbeFiles({{"--csv", o->common.csv}});
@@ -263,6 +276,7 @@ ProgramBody RunPit(CLI::App& app, const Pit& pit) {
     for (const char* option : {"--prompt", "--prompt-file"}) {
       app.remove_option(app.get_option(option));
     }
+    if (pit.run == Straddle) app.remove_option(app.get_option("--depth"));
     o->common.threads = PhysicalCores();
   } else {
     AddNumber(app, "--rounds", o->rounds, 1, 1000,

@@ -16,6 +16,7 @@ const std::map<std::string, ImportanceUse> kImportanceUses = {
 
 void DeclareBlockOptions(CLI::App& app, SparseOptions& options) {
   app.add_option("--block-size", options.block_tokens, "Tokens in a block")
+      ->transform(WholeNumber(16, 64))
       ->check(CLI::IsMember({16, 32, 64}))
       ->capture_default_str()
       ->type_name("N");

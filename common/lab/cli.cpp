@@ -236,9 +236,18 @@ void RequireDistinctFiles(const std::vector<FileOption>& outputs,
     // A device takes what both write.
     if (fs::exists(a, error) && !fs::is_regular_file(a, error)) return false;
     if (fs::equivalent(a, b, error)) return true;
-    // Files that are not there yet: by their whole names, links resolved.
-    const fs::path first = fs::weakly_canonical(a, error);
-    return !error && first == fs::weakly_canonical(b, error) && !error;
+    // Files that are not there yet: by their whole names, links resolved, also
+    // a link to what is not there.
+    const auto whole = [](fs::path path) {
+      std::error_code ignored;
+      for (int links = 0; links < 40 && fs::is_symlink(path, ignored);
+           ++links) {
+        const fs::path to = fs::read_symlink(path, ignored);
+        path = to.is_absolute() ? to : path.parent_path() / to;
+      }
+      return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+    };
+    return whole(a) == whole(b);
   };
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (std::size_t j = i + 1; j < outputs.size(); ++j) {

@@ -54,20 +54,23 @@ std::vector<float> Gaussian(std::int64_t n) {
   return x;
 }
 
-KvRing::KvRing(const AttentionShape& shape)
+KvRing::KvRing(const AttentionShape& shape, const std::function<void()>& check)
     : shape_(shape),
       cache_(CacheShape(shape), PrimitivesFor(BestIsa())),
       queries_(
           Gaussian(std::int64_t{shape.heads} * QueryStride(shape.head_dim))) {
   // Different tokens: a prime number, more than there are blocks of 32, so that
-  // no two blocks are alike.
-  constexpr int kSome = 4099;
+  // no two blocks are alike; fewer where rows are long, since this is memory on
+  // top of the cache.
+  constexpr std::int64_t kMost = 4099, kLeast = 37, kFloats = 16'000'000;
   const std::int64_t row = std::int64_t{shape.kv_heads} * shape.head_dim;
-  const std::vector<float> k = Gaussian(kSome * row);
-  const std::vector<float> v = Gaussian(kSome * row);
+  const auto some = static_cast<int>(std::clamp(kFloats / row, kLeast, kMost));
+  const std::vector<float> k = Gaussian(some * row);
+  const std::vector<float> v = Gaussian(some * row);
   for (int layer = 0; layer < layers(); ++layer) {
-    for (int t = 0; t < shape.tokens; t += kSome) {
-      const int count = std::min(kSome, shape.tokens - t);
+    for (int t = 0; t < shape.tokens; t += some) {
+      check();
+      const int count = std::min(some, shape.tokens - t);
       cache_.Append(layer, std::span(k).first(count * row),
                     std::span(v).first(count * row), count);
     }

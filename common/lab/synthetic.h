@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,9 @@ struct AttentionShape {
 /// step, where the other layers and the weights come between. Hot: one layer.
 class KvRing {
  public:
-  explicit KvRing(const AttentionShape& shape);
+  /// `check` is called again and again while it is filled, and may throw.
+  explicit KvRing(
+      const AttentionShape& shape, const std::function<void()>& check = [] {});
 
   const AttentionShape& shape() const { return shape_; }
   /// The head as the `turn`th token finds it.

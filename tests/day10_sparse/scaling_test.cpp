@@ -192,10 +192,40 @@ TEST_F(ScalingProgram, CurveWritesTableJsonAndCsv) {
   EXPECT_EQ(json["results"][1]["ran_exact"], false);
 }
 
+/// Files that are not there yet are the same file under any name.
+TEST_F(ScalingProgram, TwoOutputsInOneFile) {
+  const std::string here = "cd " + Quoted(dir_.path().string()) + " && ";
+  const auto fails = [&](const std::string& csv, const std::string& svg) {
+    const ProgramRun run = RunCommand(
+        StrCat(here, Quoted(KVLAB_SCALING), " curve --contexts 64 --rounds 1 ",
+               "--csv ", csv, " --svg ", svg),
+        dir_.path());
+    EXPECT_TRUE(FailsWithOneLine(run, 2, "day10_scaling", "is named by both"))
+        << csv << " " << svg;
+  };
+  fails("q", "./q");
+  fails("q", "$PWD/q");
+  RunCommand(here + "mkdir d && ln -s real link", dir_.path());
+  fails("q", "d/../q");
+  fails("link", "real");
+  fails("$PWD/real", "d/../link");
+}
+
 TEST_F(ScalingProgram, RefusesWhatItCannotMeasure) {
   ExpectUsageError("", "expected a command");
   ExpectUsageError("nope", "nope");
-  ExpectUsageError("curve --contexts 512,512", "ascending");
+  ExpectUsageError("curve --contexts 512,512", "512 stands in the list twice");
+  ExpectUsageError("quality --ks 1,1", "1 stands in the list twice");
+  std::string many = "1";
+  for (int k = 2; k < 70; ++k) many += StrCat(",", k);
+  ExpectUsageError("quality --ks " + many, "at most 64 numbers, found 69");
+  ExpectUsageError("curve --block-size 0x20", "--block-size");
+  ExpectUsageError("straddle --depth 0.3", "not expected");
+  ExpectUsageError("stale-importance --context 7800", "at most 7792");
+  ExpectUsageError("decoys --context 300", "no place for 48 decoys");
+  EXPECT_TRUE(FailsWithOneLine(
+      Run("grouped-heads --context 300 --raw --question '<|im_end|>'"), 1,
+      "day10_scaling", "ends before the first step"));
   ExpectUsageError("curve --heads 3 --kv-heads 2", "multiple of --kv-heads");
   ExpectUsageError("curve --contexts 0", "0");
   ExpectUsageError("curve --isa avx9", "avx9");
