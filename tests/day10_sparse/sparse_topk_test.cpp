@@ -9,6 +9,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "common/base/error.h"
@@ -316,6 +317,38 @@ TEST(SparseTopK, SparsePrefill) {
   std::vector<float> dense(out.size());
   exact.Prefill(input, nullptr, {dense.data(), group * d});
   EXPECT_FALSE(SameBits(dense, out));
+}
+
+/// The engine calls one stage for several KV heads at once.
+TEST(SparseTopK, HeadsMayChooseAtTheSameTime) {
+  TestHead head(500, 64, 2, 33);
+  AttendInput input = head.Input();
+  const auto importance = RandomImportance(400, 6);
+  input.importance = importance;
+  const SparseOptions options{.k = 3, .importance = ImportanceUse::kPerViewer};
+  const auto expected = Sparse(input, options);
+  // No clock, whose counters would order the threads: ThreadSanitizer is to see
+  // what the stage itself does.
+  SparseTopK stage(PrimitivesFor(BestIsa()), options);
+  std::vector<std::vector<float>> outs(8);
+  std::vector<std::thread> threads;
+  for (auto& out : outs) {
+    threads.emplace_back([&] { out = AttendWith(stage, input); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& out : outs) EXPECT_TRUE(SameBits(out, expected));
+}
+
+TEST(SparseTopK, TellsWhatChoosingTakes) {
+  TestHead head(500, 64, 2, 33);
+  SparseTopK stage(PrimitivesFor(BestIsa()), {.k = 3});
+  SparseTimes times;
+  stage.Time(&times);
+  AttendWith(stage, head.Input());
+  const double share = times.TakeSelectShare();
+  EXPECT_GT(share, 0);
+  EXPECT_LT(share, 1);
+  EXPECT_EQ(times.TakeSelectShare(), 0) << "taken";
 }
 
 TEST(SparseTopK, RefusesWhatExactAttentionRefuses) {
