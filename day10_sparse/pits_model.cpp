@@ -165,7 +165,7 @@ double MassOf(const SelectionInput& input, std::span<const int> blocks) {
 
 PitReport Straddle(const PitSettings& settings) {
   constexpr int kDepths = 24;
-  constexpr int kKs[] = {32, 8, 4, 3};
+  static constexpr int kKs[] = {32, 8, 4, 3};
   struct Count {
     int prompts = 0;
     int exact = 0;
