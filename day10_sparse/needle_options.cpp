@@ -1,6 +1,7 @@
 #include "day10_sparse/needle_options.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "common/base/error.h"
 #include "common/lab/cli.h"
@@ -145,6 +146,18 @@ void SettleNeedleOptions(const CLI::App& app, NeedleLab& o) {
     }
   } else if (t.importance == "off") {
     std::erase(g.arms, BlockArm::kImportance);
+  }
+  if (g.units() > kMaxGridUnits) {
+    FailUsage("--contexts, --depths and --seeds: expected at most ",
+              kMaxGridUnits, " prompts together, found ", g.contexts.size(),
+              " x ", g.depths.size(), " x ", g.seeds, " = ", g.units(),
+              "; ask for fewer");
+  }
+  const std::uint64_t more_seeds = static_cast<std::uint64_t>(g.seeds) - 1;
+  if (t.prompt.needle.seed > UINT64_MAX - more_seeds) {
+    FailUsage("--seed ", t.prompt.needle.seed, " and --seeds ", g.seeds,
+              ": the last seed would be beyond ", UINT64_MAX,
+              "; begin with a smaller one");
   }
   RequireDistinct("--contexts", g.contexts);
   RequireDistinct("--depths", g.depths);

@@ -320,7 +320,54 @@ TEST_F(NeedleProgram, RefusesBadInputWithOneLine) {
   fails("--csv " + File("absent/x"), 1, "absent/x: cannot be written");
   fails(StrCat("--grid --csv ", File("x"), " --journal ", File("x")), 2,
         "named by both");
-  fails("--grid --contexts 5", 2, "--context 5");
+  fails("--grid --contexts 5", 2, "--contexts 5 with depth 0 and seed 1: ");
+  fails("--grid --contexts 64,65,66 --seeds 100000 --depths 0,0.1,0.2,1", 2,
+        "--contexts, --depths and --seeds: expected at most 1000000 prompts "
+        "together, found 3 x 4 x 100000 = 1200000");
+  fails("--grid --seeds 2 --seed 18446744073709551615", 2,
+        "--seed 18446744073709551615 and --seeds 2: the last seed would be "
+        "beyond 18446744073709551615");
+}
+
+/// Of a length that only some choices of facts give, the first that fails is
+/// named before anything is run, and no journal is begun.
+TEST_F(NeedleProgram, APromptThatCannotBeBuiltIsToldBeforeTheWork) {
+  const ProgramRun run =
+      Run("--grid --contexts 45 --depths 0.5 --seeds 50 --ks 1 --arms article "
+          "--journal " +
+          File("journal"));
+  EXPECT_TRUE(FailsWithOneLine(run, 2, "day10_needle",
+                               "--contexts 45 with depth 0.5 and seed "));
+  EXPECT_NE(run.err.find("no choice of facts"), std::string::npos) << run.err;
+  EXPECT_FALSE(Exists("journal"));
+}
+
+TEST_F(NeedleProgram, TextThatIsNoUtf8BeginsNoJournal) {
+  for (const char* option : {"--needle", "--question", "--fact"}) {
+    const bool question = option == std::string_view("--question");
+    const ProgramRun run = Run(StrCat(
+        kGrid, question ? "--needle 'Zara lives in Paris.' " : "", option,
+        " \"$(printf 'Zara lives in \\377.')\" --journal ", File("journal")));
+    EXPECT_TRUE(FailsWithOneLine(run, 2, "day10_needle",
+                                 StrCat(option, ": expected UTF-8")));
+    EXPECT_FALSE(Exists("journal"));
+  }
+}
+
+/// As all programs do, and a grid once, not for each of its prompts.
+TEST_F(NeedleProgram, WarnsByName) {
+  const std::string fact =
+      "--needle 'Zara lives in Paris.' --fact 'Leo was born in Paris.' --ks 1 "
+      "--max-tokens 1 ";
+  const std::string warning =
+      "day10_needle: warning: --fact \"Leo was born in Paris.\" holds the "
+      "value "
+      "that is looked for\n";
+  EXPECT_EQ(Run(fact + "--context 100 --kv q8").err, warning);
+  EXPECT_EQ(Run(fact + "--grid --contexts 100 --depths 0,1 --seeds 2 --arms "
+                       "article")
+                .err,
+            warning);
 }
 
 }  // namespace
