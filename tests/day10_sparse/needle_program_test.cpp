@@ -296,6 +296,23 @@ TEST_F(NeedleProgram, RefusesBadInputWithOneLine) {
         << arguments;
   };
   fails("--ks 0", 2, "--ks");
+  fails("--ks 1 2", 2, "not expected: 2");
+  fails("--ks 1 --ks 2", 2, "--ks");
+  fails("--ks 1,", 2, "--ks: expected values with single commas");
+  fails("--ks ,", 2, "--ks: expected values with single commas");
+  fails("--ks ''", 2, "--ks: expected values");
+  fails(StrCat("--ks 1", std::string(128, ',')), 2, "at most 64 values");
+  fails("--ks 1,-2", 2, "found \"-2\"");
+  fails("--grid --contexts 64 --depths 0 1", 2, "not expected: 1");
+  fails("--grid --contexts 64,,65", 2, "--contexts: expected values");
+  fails("--grid --arms oracle,,random", 2,
+        "--arms: expected values with single commas between them, found "
+        "\"oracle,,random\"");
+  fails("--grid --arms oracle random", 2, "not expected: random");
+  for (const char* option : {"--journal", "--svg", "--svg-arms", "--csv"}) {
+    fails(StrCat("--grid ", option, " -"), 2,
+          StrCat(option, ": expected the name of a file"));
+  }
   fails("--ks 4,4", 2, "--ks: 4 stands in the list twice");
   fails("--kv f16", 2, "--kv");
   fails("--block-size 33", 2, "--block-size");
