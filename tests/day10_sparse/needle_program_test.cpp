@@ -250,6 +250,46 @@ TEST_F(NeedleProgram, CtrlCLosesOneUnit) {
   EXPECT_TRUE(ReadFile(dir_ / "journal").starts_with(journal));
 }
 
+/// What is appended to a file without a name is lost: better told after one
+/// prompt than found out after the last.
+TEST_F(NeedleProgram, AJournalThatIsDeletedMeanwhileIsTold) {
+  KVLAB_NEEDS_A_REAL_CPU("day10_needle_test has the journal alone");
+  const ProgramRun run = RunCommand(
+      StrCat(Quoted(KVLAB_NEEDLE),
+             " --grid --contexts 300 --depths 0,0.5,1 --ks 1,4 --seeds 50 "
+             "--arms article --threads 1 --journal ",
+             File("journal"), " & pid=$!; for i in $(seq 600); do [ -s ",
+             File("journal"), " ] && break; sleep 0.05; done; rm ",
+             File("journal"), "; wait $pid"),
+      dir_.path());
+  EXPECT_TRUE(FailsWithOneLine(run, 1, "day10_needle",
+                               "it was deleted while the grid ran; what was "
+                               "done so far is lost"));
+}
+
+TEST_F(NeedleProgram, AModelTrainedAgainIsAnotherModel) {
+  const std::filesystem::path model = dir_ / "model";
+  std::filesystem::copy(KVLAB_SOURCE_DIR "/common/lab_model", model);
+  const std::string grid = StrCat(
+      "--grid --contexts 100 --depths 0 --ks 1 --seeds 1 --arms article "
+      "--max-tokens 1 --model ",
+      Quoted(model.string()), " --journal ", File("journal"));
+  ASSERT_EQ(Run(grid).exit_code, 0);
+  const std::string journal = ReadFile(dir_ / "journal");
+  {
+    std::fstream file(model / "model.safetensors",
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(-1, std::ios::end);
+    const char last = static_cast<char>(file.peek() ^ 1);
+    file.seekp(-1, std::ios::end);
+    file.put(last);
+  }
+  EXPECT_TRUE(FailsWithOneLine(Run(grid), 2, "day10_needle",
+                               "it belongs to other settings: file "
+                               "model.safetensors is \""));
+  EXPECT_EQ(ReadFile(dir_ / "journal"), journal);
+}
+
 TEST_F(NeedleProgram, GridRowsAsJson) {
   const Json runs = Runs(kGrid);
   ASSERT_EQ(runs.size(), 4u * (1 + 3 * 2));
