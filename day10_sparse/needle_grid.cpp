@@ -1,8 +1,8 @@
 #include "day10_sparse/needle_grid.h"
 
 #include <algorithm>
-#include <iostream>
 #include <random>
+#include <string_view>
 
 #include "common/base/error.h"
 #include "day09_kv_q8/three_pass.h"
@@ -108,13 +108,13 @@ GridRunner::GridRunner(const GridSettings& settings, const Model& model,
       cache_(CacheShapeOf(settings, model, transformer_, primitives),
              primitives) {
   if (Longest(settings) > model.config.trained_context) {
-    std::cerr << "warning: the model was trained on at most "
-              << model.config.trained_context
-              << " tokens: expect wrong answers beyond\n";
+    Warn(StrCat("the model was trained on at most ",
+                model.config.trained_context,
+                " tokens: expect wrong answers beyond"));
   }
 }
 
-GridUnit GridRunner::Run(const UnitId& id, const std::function<void()>& check) {
+Prompt GridRunner::PromptOf(const UnitId& id) const {
   PromptOptions options = settings_.prompt;
   options.needle.context = id.context;
   options.needle.depth = id.depth;
@@ -122,7 +122,22 @@ GridUnit GridRunner::Run(const UnitId& id, const std::function<void()>& check) {
   if (!settings_.own_needle) {
     options.needle.needle = DrawNeedle(book_, id.seed);
   }
-  const Prompt prompt = BuildPrompt(model_, options);
+  try {
+    return BuildPrompt(model_, options);
+  } catch (const Error& error) {
+    // A grid has no --context; which of its many prompts it was, must be told.
+    const std::string_view message = error.what();
+    const std::string context = StrCat("--context ", id.context, ": ");
+    if (!message.starts_with(context)) throw;
+    throw Error(
+        StrCat("--contexts ", id.context, " with depth ", id.depth,
+               " and seed ", id.seed, ": ", message.substr(context.size())),
+        error.exit_code());
+  }
+}
+
+GridUnit GridRunner::Run(const UnitId& id, const std::function<void()>& check) {
+  const Prompt prompt = PromptOf(id);
   GridUnit unit{.id = id, .needle = prompt.needle->needle};
 
   GenerateOptions generate{

@@ -45,6 +45,9 @@ struct GridSettings {
   }
 };
 
+/// More prompts than anyone waits for; their results fit in memory.
+inline constexpr std::size_t kMaxGridUnits = 1'000'000;
+
 /// Which prompt.
 struct UnitId {
   int context = 0;
@@ -82,6 +85,10 @@ class GridRunner {
   /// positions for.
   GridRunner(const GridSettings& settings, const Model& model,
              const Primitives& primitives, int threads);
+
+  /// The prompt of a unit. Throws Error, naming the unit where it is to blame:
+  /// not every length is there for every choice of facts.
+  Prompt PromptOf(const UnitId& id) const;
 
   /// `check` is called often and may throw to stop.
   GridUnit Run(const UnitId& id, const std::function<void()>& check);

@@ -1,6 +1,7 @@
 #include "day10_sparse/needle_options.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "common/base/error.h"
 #include "common/lab/cli.h"
@@ -9,8 +10,58 @@
 namespace kvlab {
 namespace {
 
-CLI::Option* List(CLI::Option* option, const char* type) {
-  return option->delimiter(',')->expected(1, 64)->type_name(type);
+constexpr std::size_t kMaxValues = 64;  // of a list
+
+/// The parts of `text` between commas; at least one.
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> parts = {""};
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+/// Declares an option whose value is a list with commas, each part of which is
+/// `one`. A list of CLI11's own would take the words after it too, and would
+/// drop an empty part without a word.
+template <typename T>
+CLI::Option* AddList(CLI::App& app, const char* name, std::vector<T>& values,
+                     const CLI::Validator& one, const char* type,
+                     const char* what) {
+  const auto check = [one](std::string& text) -> std::string {
+    std::vector<std::string> parts = Split(text);
+    if (parts.size() > kMaxValues) {
+      return StrCat("expected at most ", kMaxValues, " values, found ",
+                    parts.size());
+    }
+    std::string checked;
+    for (std::string& part : parts) {
+      if (part.empty()) {
+        return StrCat(
+            "expected values with single commas between them, found "
+            "\"",
+            Printable(text), '"');
+      }
+      const std::string problem = one(part);
+      if (!problem.empty()) return problem;
+      checked += (checked.empty() ? "" : ",") + part;
+    }
+    text = checked;
+    return "";
+  };
+  const auto keep = [&values](const std::string& text) {
+    values.clear();
+    for (const std::string& part : Split(text)) {
+      CLI::detail::lexical_cast(part, values.emplace_back());
+    }
+  };
+  return app.add_option_function<std::string>(name, keep, what)
+      ->transform(CLI::Validator(check, ""))
+      ->type_name(type);
 }
 
 void DeclareGrid(CLI::App& app, NeedleLab& o) {
@@ -29,14 +80,11 @@ void DeclareGrid(CLI::App& app, NeedleLab& o) {
   needs_grid(app.add_flag("--quick", o.quick,
                           "A smaller grid where nothing else is asked for: 3 "
                           "contexts, 3 depths, 4 seeds"));
-  needs_grid(List(app.add_option("--contexts", o.grid.contexts,
-                                 "Contexts (default 512,1024,2048,4096)")
-                      ->transform(WholeNumber(1, 100'000'000)),
-                  "N,..."));
-  needs_grid(List(app.add_option("--depths", o.grid.depths,
-                                 "Depths (default 0,0.25,0.5,0.75,1)")
-                      ->transform(Share()),
-                  "X,..."));
+  needs_grid(AddList(app, "--contexts", o.grid.contexts,
+                     WholeNumber(1, 100'000'000), "N,...",
+                     "Contexts (default 512,1024,2048,4096)"));
+  needs_grid(AddList(app, "--depths", o.grid.depths, Share(), "X,...",
+                     "Depths (default 0,0.25,0.5,0.75,1)"));
   needs_grid(app.add_option("--seeds", o.grid.seeds,
                             "Prompts of each context and depth, from --seed "
                             "on (default 20)")
@@ -44,12 +92,9 @@ void DeclareGrid(CLI::App& app, NeedleLab& o) {
                  ->type_name("N"));
   std::vector<std::string> names;
   for (const BlockArm arm : kBlockArms) names.emplace_back(BlockArmName(arm));
-  needs_grid(List(app.add_option("--arms", o.arms,
-                                 "What fills the places (default: all of "
-                                 "article, oracle, probe, importance, recency, "
-                                 "random)")
-                      ->check(CLI::IsMember(names)),
-                  "ARM,..."));
+  needs_grid(AddList(app, "--arms", o.arms, CLI::IsMember(names), "ARM,...",
+                     "What fills the places (default: all of article, oracle, "
+                     "probe, importance, recency, random)"));
   const auto file = [&](const char* name, std::string& value,
                         const char* what) {
     needs_grid(app.add_option(name, value, what)
@@ -94,11 +139,9 @@ void DeclareNeedleOptions(CLI::App& app, NeedleLab& o) {
       ->check(CLI::IsMember({"f32", "q8", "both"}))
       ->capture_default_str()
       ->type_name("FORMAT");
-  List(app.add_option("--ks,--k", o.ks,
-                      "Blocks to attend over (default 64,32,16,8,4,2,1; a "
-                      "grid: 1,2,4,8,16,32)")
-           ->transform(WholeNumber(1, 1'000'000)),
-       "N,...");
+  AddList(app, "--ks,--k", o.ks, WholeNumber(1, 1'000'000), "N,...",
+          "Blocks to attend over (default 64,32,16,8,4,2,1; a grid: "
+          "1,2,4,8,16,32)");
   DeclareBlockOptions(app, t.sparse);
   DeclareImportance(app, t.importance);
   CLI::Option* dense = DeclareDenseBelow(app, t.sparse);
@@ -145,6 +188,18 @@ void SettleNeedleOptions(const CLI::App& app, NeedleLab& o) {
     }
   } else if (t.importance == "off") {
     std::erase(g.arms, BlockArm::kImportance);
+  }
+  if (g.units() > kMaxGridUnits) {
+    FailUsage("--contexts, --depths and --seeds: expected at most ",
+              kMaxGridUnits, " prompts together, found ", g.contexts.size(),
+              " x ", g.depths.size(), " x ", g.seeds, " = ", g.units(),
+              "; ask for fewer");
+  }
+  const std::uint64_t more_seeds = static_cast<std::uint64_t>(g.seeds) - 1;
+  if (t.prompt.needle.seed > UINT64_MAX - more_seeds) {
+    FailUsage("--seed ", t.prompt.needle.seed, " and --seeds ", g.seeds,
+              ": the last seed would be beyond ", UINT64_MAX,
+              "; begin with a smaller one");
   }
   RequireDistinct("--contexts", g.contexts);
   RequireDistinct("--depths", g.depths);

@@ -20,6 +20,7 @@ class NeedleJournal : public testing::Test {
     settings_.ks = {1, 4};
     settings_.arms = {BlockArm::kArticle};
     settings_.seeds = 2;
+    settings_.own_needle = true;
   }
   GridUnit Unit(int context, double depth, std::uint64_t seed) {
     return {.id = {context, depth, seed},
@@ -119,25 +120,68 @@ TEST_F(NeedleJournal, RefusesWhatIsNoJournal) {
   EXPECT_THROW(Open(), Error);
 }
 
+/// A line of a unit with one field replaced.
+std::string Line(const std::string& field = "", const std::string& value = "") {
+  std::string line = "{";
+  for (const auto& [name, good] : {std::pair{"context", "64"},
+                                   {"depth", "0.1"},
+                                   {"seed", "1"},
+                                   {"needle", "\"Leo plays the harp.\""},
+                                   {"exact", "true"},
+                                   {"found", "\"10\""},
+                                   {"same", "\"01\""}}) {
+    if (name != field) {
+      line += StrCat(line == "{" ? "" : ",", '"', name, "\":", good);
+    } else if (!value.empty()) {
+      line += StrCat(line == "{" ? "" : ",", '"', name, "\":", value);
+    }
+  }
+  return line + "}";
+}
+
 TEST_F(NeedleJournal, RefusesABrokenLine) {
-  Append(Unit(64, 0.1, 1));
-  const std::string good = Text();
-  const std::string header = good.substr(0, good.find('\n') + 1);
+  Open();
+  const std::string header = Text();
+  Write(StrCat(header, Line(), '\n'));
+  ASSERT_EQ(Open().size(), 1u);
   for (const auto& [line, part] : {
-           std::pair{"{\"context\":64", "line 2"},
-           {"[]", "line 2"},
-           {"{\"context\":\"64\"}", "context"},
-           {"{\"context\":64,\"depth\":0,\"seed\":1}", "needle"},
-           {"{\"context\":64,\"depth\":0,\"seed\":1,\"needle\":\"\","
-            "\"exact\":true,\"found\":\"1\",\"same\":\"11\"}",
-            "found"},
-           {"{\"context\":64,\"depth\":0,\"seed\":1,\"needle\":\"\","
-            "\"exact\":true,\"found\":\"12\",\"same\":\"11\"}",
-            "found"},
+           std::pair<std::string, std::string>{"{\"context\":64", "JSON"},
+           {"[]", "object"},
+           {"", "JSON"},
+           {std::string(300, '\0'), "JSON"},
+           {Line("context", "\"64\""),
+            "context: expected a context of the grid"},
+           {Line("context", "65"), "found 65"},
+           {Line("depth", "0.2"), "depth: expected a depth of the grid"},
+           {Line("depth"), "depth: "},
+           {Line("seed", "-1"), "seed: expected a seed of the grid, found -1"},
+           {Line("seed", "1.5"), "found 1.5"},
+           {Line("seed", "1e300"), "seed: "},
+           {Line("seed", "0"), "seed: "},
+           {Line("seed", "3"), "seed: "},
+           {Line("needle"), "needle: "},
+           {Line("exact"), "exact: expected true or false, found none"},
+           {Line("exact", "1"), "exact: expected true or false, found 1"},
+           {Line("found", "\"1\""), "found: "},
+           {Line("same", "\"12\""), "same: "},
        }) {
     Write(StrCat(header, line, '\n'));
     ExpectRefused(part);
+    ExpectRefused("journal, line 2");
+    ExpectRefused("; delete the file or give another --journal");
   }
+}
+
+TEST_F(NeedleJournal, RefusesANeedleThatItsSeedDoesNotDraw) {
+  Open();
+  const std::string header = Text();
+  settings_.own_needle = false;
+  const std::string drawn = DrawNeedle(FactBook::LoadShipped(), 1);
+  Write(StrCat(header, Line("needle", '"' + drawn + '"'), '\n'));
+  EXPECT_EQ(Open().size(), 1u);
+  Write(StrCat(header, Line(), '\n'));
+  ExpectRefused(StrCat("needle: expected that of its seed, \"", drawn,
+                       "\", found \"Leo plays the harp.\""));
 }
 
 TEST_F(NeedleJournal, IsOfOneRunAtATime) {
@@ -145,11 +189,85 @@ TEST_F(NeedleJournal, IsOfOneRunAtATime) {
   ExpectRefused("another run");
 }
 
-/// A unit twice, as after two runs on different machines: it counts once.
+/// A unit twice, as of journals put together: it counts once, and with two
+/// results not at all.
 TEST_F(NeedleJournal, CountsAUnitOnce) {
   Append(Unit(64, 0.1, 1));
+  Append(Unit(256, 0, 1));
   Append(Unit(64, 0.1, 1));
-  EXPECT_EQ(Open().size(), 1u);
+  EXPECT_EQ(Open().size(), 2u);
+  GridUnit other = Unit(256, 0, 1);
+  other.sparse[1].same = false;
+  Append(other);
+  ExpectRefused("line 5: the prompt of line 3 again, with another result");
+}
+
+/// What is written to a file without a name is lost, and nobody notices.
+TEST_F(NeedleJournal, NoticesThatItsFileIsGone) {
+  const auto expect = [&](const std::string& damage, const auto& harm) {
+    std::filesystem::remove(path_);
+    Journal journal(path_, settings_, header_);
+    journal.Append(Unit(64, 0.1, 1));
+    EXPECT_EQ(journal.Damage(), "");
+    EXPECT_NO_THROW(journal.RequireIntact());
+    harm();
+    EXPECT_EQ(journal.Damage(), damage);
+    EXPECT_THROW(journal.RequireIntact(), Error);
+    try {
+      journal.Append(Unit(64, 0.1, 2));
+      ADD_FAILURE() << damage;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), kExitFailed);
+      EXPECT_NE(std::string(error.what())
+                    .find(damage + " while the grid ran; what was done so far "
+                                   "is lost"),
+                std::string::npos)
+          << error.what();
+    }
+  };
+  Append(Unit(64, 0.1, 1));
+  const std::size_t size = Text().size();
+  const auto moved = dir_ / "moved";
+  expect("it was deleted", [&] { std::filesystem::remove(path_); });
+  expect("it was deleted or moved",
+         [&] { std::filesystem::rename(path_, moved); });
+  expect("it was replaced by another file", [&] {
+    std::filesystem::rename(path_, moved);
+    Write("");
+  });
+  expect(StrCat("it was changed: expected ", size, " bytes, found 0"),
+         [&] { Write(""); });
+}
+
+TEST_F(NeedleJournal, LeavesNoEmptyFileBehindASettingThatIsNoUtf8) {
+  header_["needle"] = "\xff";
+  EXPECT_TRUE(Open().empty());  // written with a replacement character
+  EXPECT_TRUE(Open().empty());
+}
+
+/// A model trained again has the same name and sizes.
+TEST_F(NeedleJournal, KnowsAModelByItsFiles) {
+  const auto copy = dir_ / "model";
+  std::filesystem::copy(LabModelDirectory(), copy);
+  const auto prints = [&] { return Fingerprints(LoadModel(copy)); };
+  const auto original = prints();
+  EXPECT_EQ(original, Fingerprints(LoadModel(LabModelDirectory())));
+  for (const char* name :
+       {"model.safetensors", "tokenizer.json", "facts.json"}) {
+    EXPECT_TRUE(original.contains(StrCat("file ", name))) << original;
+  }
+  // One bit of the last weight.
+  std::fstream file(copy / "model.safetensors",
+                    std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(-1, std::ios::end);
+  const char last = static_cast<char>(file.peek() ^ 1);
+  file.seekp(-1, std::ios::end);
+  file.put(last);
+  file.close();
+  const auto changed = prints();
+  for (const auto& [name, value] : changed.items()) {
+    EXPECT_EQ(value == original[name], name != "file model.safetensors");
+  }
 }
 
 }  // namespace

@@ -250,6 +250,46 @@ TEST_F(NeedleProgram, CtrlCLosesOneUnit) {
   EXPECT_TRUE(ReadFile(dir_ / "journal").starts_with(journal));
 }
 
+/// What is appended to a file without a name is lost: better told after one
+/// prompt than found out after the last.
+TEST_F(NeedleProgram, AJournalThatIsDeletedMeanwhileIsTold) {
+  KVLAB_NEEDS_A_REAL_CPU("day10_needle_test has the journal alone");
+  const ProgramRun run = RunCommand(
+      StrCat(Quoted(KVLAB_NEEDLE),
+             " --grid --contexts 300 --depths 0,0.5,1 --ks 1,4 --seeds 50 "
+             "--arms article --threads 1 --journal ",
+             File("journal"), " & pid=$!; for i in $(seq 600); do [ -s ",
+             File("journal"), " ] && break; sleep 0.05; done; rm ",
+             File("journal"), "; wait $pid"),
+      dir_.path());
+  EXPECT_TRUE(FailsWithOneLine(run, 1, "day10_needle",
+                               "it was deleted while the grid ran; what was "
+                               "done so far is lost"));
+}
+
+TEST_F(NeedleProgram, AModelTrainedAgainIsAnotherModel) {
+  const std::filesystem::path model = dir_ / "model";
+  std::filesystem::copy(KVLAB_SOURCE_DIR "/common/lab_model", model);
+  const std::string grid = StrCat(
+      "--grid --contexts 100 --depths 0 --ks 1 --seeds 1 --arms article "
+      "--max-tokens 1 --model ",
+      Quoted(model.string()), " --journal ", File("journal"));
+  ASSERT_EQ(Run(grid).exit_code, 0);
+  const std::string journal = ReadFile(dir_ / "journal");
+  {
+    std::fstream file(model / "model.safetensors",
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(-1, std::ios::end);
+    const char last = static_cast<char>(file.peek() ^ 1);
+    file.seekp(-1, std::ios::end);
+    file.put(last);
+  }
+  EXPECT_TRUE(FailsWithOneLine(Run(grid), 2, "day10_needle",
+                               "it belongs to other settings: file "
+                               "model.safetensors is \""));
+  EXPECT_EQ(ReadFile(dir_ / "journal"), journal);
+}
+
 TEST_F(NeedleProgram, GridRowsAsJson) {
   const Json runs = Runs(kGrid);
   ASSERT_EQ(runs.size(), 4u * (1 + 3 * 2));
@@ -296,6 +336,23 @@ TEST_F(NeedleProgram, RefusesBadInputWithOneLine) {
         << arguments;
   };
   fails("--ks 0", 2, "--ks");
+  fails("--ks 1 2", 2, "not expected: 2");
+  fails("--ks 1 --ks 2", 2, "--ks");
+  fails("--ks 1,", 2, "--ks: expected values with single commas");
+  fails("--ks ,", 2, "--ks: expected values with single commas");
+  fails("--ks ''", 2, "--ks: expected values");
+  fails(StrCat("--ks 1", std::string(128, ',')), 2, "at most 64 values");
+  fails("--ks 1,-2", 2, "found \"-2\"");
+  fails("--grid --contexts 64 --depths 0 1", 2, "not expected: 1");
+  fails("--grid --contexts 64,,65", 2, "--contexts: expected values");
+  fails("--grid --arms oracle,,random", 2,
+        "--arms: expected values with single commas between them, found "
+        "\"oracle,,random\"");
+  fails("--grid --arms oracle random", 2, "not expected: random");
+  for (const char* option : {"--journal", "--svg", "--svg-arms", "--csv"}) {
+    fails(StrCat("--grid ", option, " -"), 2,
+          StrCat(option, ": expected the name of a file"));
+  }
   fails("--ks 4,4", 2, "--ks: 4 stands in the list twice");
   fails("--kv f16", 2, "--kv");
   fails("--block-size 33", 2, "--block-size");
@@ -320,7 +377,54 @@ TEST_F(NeedleProgram, RefusesBadInputWithOneLine) {
   fails("--csv " + File("absent/x"), 1, "absent/x: cannot be written");
   fails(StrCat("--grid --csv ", File("x"), " --journal ", File("x")), 2,
         "named by both");
-  fails("--grid --contexts 5", 2, "--context 5");
+  fails("--grid --contexts 5", 2, "--contexts 5 with depth 0 and seed 1: ");
+  fails("--grid --contexts 64,65,66 --seeds 100000 --depths 0,0.1,0.2,1", 2,
+        "--contexts, --depths and --seeds: expected at most 1000000 prompts "
+        "together, found 3 x 4 x 100000 = 1200000");
+  fails("--grid --seeds 2 --seed 18446744073709551615", 2,
+        "--seed 18446744073709551615 and --seeds 2: the last seed would be "
+        "beyond 18446744073709551615");
+}
+
+/// Of a length that only some choices of facts give, the first that fails is
+/// named before anything is run, and no journal is begun.
+TEST_F(NeedleProgram, APromptThatCannotBeBuiltIsToldBeforeTheWork) {
+  const ProgramRun run =
+      Run("--grid --contexts 45 --depths 0.5 --seeds 50 --ks 1 --arms article "
+          "--journal " +
+          File("journal"));
+  EXPECT_TRUE(FailsWithOneLine(run, 2, "day10_needle",
+                               "--contexts 45 with depth 0.5 and seed "));
+  EXPECT_NE(run.err.find("no choice of facts"), std::string::npos) << run.err;
+  EXPECT_FALSE(Exists("journal"));
+}
+
+TEST_F(NeedleProgram, TextThatIsNoUtf8BeginsNoJournal) {
+  for (const char* option : {"--needle", "--question", "--fact"}) {
+    const bool question = option == std::string_view("--question");
+    const ProgramRun run = Run(StrCat(
+        kGrid, question ? "--needle 'Zara lives in Paris.' " : "", option,
+        " \"$(printf 'Zara lives in \\377.')\" --journal ", File("journal")));
+    EXPECT_TRUE(FailsWithOneLine(run, 2, "day10_needle",
+                                 StrCat(option, ": expected UTF-8")));
+    EXPECT_FALSE(Exists("journal"));
+  }
+}
+
+/// As all programs do, and a grid once, not for each of its prompts.
+TEST_F(NeedleProgram, WarnsByName) {
+  const std::string fact =
+      "--needle 'Zara lives in Paris.' --fact 'Leo was born in Paris.' --ks 1 "
+      "--max-tokens 1 ";
+  const std::string warning =
+      "day10_needle: warning: --fact \"Leo was born in Paris.\" holds the "
+      "value "
+      "that is looked for\n";
+  EXPECT_EQ(Run(fact + "--context 100 --kv q8").err, warning);
+  EXPECT_EQ(Run(fact + "--grid --contexts 100 --depths 0,1 --seeds 2 --arms "
+                       "article")
+                .err,
+            warning);
 }
 
 }  // namespace
