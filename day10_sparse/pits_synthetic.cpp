@@ -9,15 +9,12 @@
 #include "common/engine/layers.h"
 #include "common/lab/synthetic.h"
 #include "day09_kv_q8/two_pass.h"
-#include "day10_sparse/pits.h"
+#include "day10_sparse/pit_subject.h"
 #include "day10_sparse/scaling.h"
 
 namespace kvlab {
 namespace {
 
-std::string Percent(double share, int digits = 0) {
-  return Fixed(100 * share, digits) + " %";
-}
 std::string Microseconds(double seconds) { return Fixed(seconds * 1e6, 0); }
 
 ScalingPoint Measure(const PitSettings& settings, ScalingOptions options,
@@ -150,14 +147,15 @@ PitReport HiddenToken(const PitSettings& settings) {
     const double share = double(found) / (kTileTokens * kDraws);
     const ProbeTokens probes = ProbesOf(0, kTokens, kTileTokens, n_probe);
     if (n_probe == 8) found_by_8 = share;
-    report.rows.push_back(
-        {StrCat(n_probe), Percent(double(probes.count()) / kTileTokens), marks,
-         Percent(share), Percent(double(probes.count()) / kTileTokens)});
+    report.rows.push_back({StrCat(n_probe),
+                           PercentText(double(probes.count()) / kTileTokens),
+                           marks, PercentText(share),
+                           PercentText(double(probes.count()) / kTileTokens)});
   }
   report.sentence = StrCat(
       "The needle takes nearly all of exact attention, and with 8 probes it is "
       "found in ",
-      Percent(found_by_8),
+      PercentText(found_by_8),
       " of the places: at one offset in four its own key is probed, elsewhere "
       "nothing tells its block from others. Only to probe every key would "
       "find all, and that is the score work of exact attention.");
@@ -181,16 +179,17 @@ PitReport ProbeShare(const PitSettings& settings) {
     const double all = p.probe + p.select + p.attend;
     last = p.probe / all;
     if (n == kLengths[0]) first = last;
-    report.rows.push_back({WithCommas(n), Microseconds(p.sparse),
-                           Percent(p.probe / all), Percent(p.select / all),
-                           Percent(p.attend / all), HumanBytes(p.probe_bytes),
-                           Percent(double(p.probe_bytes) /
-                                   double(p.probe_bytes + p.chosen_bytes))});
+    report.rows.push_back(
+        {WithCommas(n), Microseconds(p.sparse), PercentText(p.probe / all),
+         PercentText(p.select / all), PercentText(p.attend / all),
+         HumanBytes(p.probe_bytes),
+         PercentText(double(p.probe_bytes) /
+                     double(p.probe_bytes + p.chosen_bytes))});
   }
   report.sentence = StrCat(
       "The chosen blocks cost the same however long the context is; probing "
       "reads a quarter of all keys, and grows with it: from ",
-      Percent(first), " to ", Percent(last),
+      PercentText(first), " to ", PercentText(last),
       " of the time. Sparse attention is still linear in the context, with a "
       "smaller factor: at most 8 times faster.");
   return report;
@@ -234,14 +233,14 @@ PitReport TotalTime(const PitSettings& settings) {
     const double fall = 1 - 1 / p.gain;
     const double total_fall = (exact - sparse) / (linear + exact);
     if (n == 4096) attention = fall, step = total_fall;
-    report.rows.push_back({WithCommas(n), Fixed(linear * 1e3, 1),
-                           Fixed(exact * 1e3, 1), Fixed(sparse * 1e3, 1),
-                           Percent(fall), Percent(exact / (linear + exact)),
-                           Percent(total_fall)});
+    report.rows.push_back(
+        {WithCommas(n), Fixed(linear * 1e3, 1), Fixed(exact * 1e3, 1),
+         Fixed(sparse * 1e3, 1), PercentText(fall),
+         PercentText(exact / (linear + exact)), PercentText(total_fall)});
   }
   report.sentence = StrCat(
-      "At 4,096 tokens attention falls by ", Percent(attention),
-      ", the whole step by ", Percent(step),
+      "At 4,096 tokens attention falls by ", PercentText(attention),
+      ", the whole step by ", PercentText(step),
       ": most of a step goes into reading the weights, which no choice of "
       "blocks touches. The gain comes where the cache is as large as the "
       "weights.");
