@@ -16,30 +16,6 @@ int SparseTopK::packed_step() const {
   return step > 1 && options_.block_tokens % step == 0 ? step : 0;
 }
 
-std::vector<double> SparseTopK::Importance(std::span<const double> importance,
-                                           int tokens) {
-  if (importance.empty() || options_.importance == ImportanceUse::kOff) {
-    return {};
-  }
-  const std::lock_guard lock(mutex_);
-  if (prompt_importance_.empty()) {
-    // An early token was seen by more queries than a late one.
-    std::vector<double> shares(importance.begin(), importance.end());
-    if (options_.importance == ImportanceUse::kPerViewer) {
-      for (std::size_t s = 0; s < shares.size(); ++s) {
-        shares[s] /= static_cast<double>(shares.size() - s);
-      }
-    }
-    prompt_importance_ = BlockImportance(
-        shares, static_cast<int>(shares.size()), options_.block_tokens);
-  }
-  // Tokens decoded since then have none.
-  std::vector<double> sums = prompt_importance_;
-  sums.resize(
-      static_cast<std::size_t>(BlockCount(tokens, options_.block_tokens)));
-  return sums;
-}
-
 std::vector<float> SparseTopK::AttendOver(TileReader& reader, int head,
                                           const Group& group,
                                           std::span<const int> blocks,
@@ -131,9 +107,10 @@ void SparseTopK::AttendGroup(const Group& group, Observer* observer,
 void SparseTopK::Attend(const AttendInput& input, std::span<float> out,
                         Observer* observer) {
   KVLAB_CHECK_GE(input.kv.tokens, 1);
-  Group group{.first = {input.layer, input.first_head, input.position},
-              .kv = input.kv,
-              .importance = Importance(input.importance, input.kv.tokens)};
+  Group group{
+      .first = {input.layer, input.first_head, input.position},
+      .kv = input.kv,
+      .importance = importance_.OfBlocks(input.importance, input.kv.tokens)};
   for (int g = 0; g < input.group; ++g) {
     group.queries.push_back(input.Query(g));
   }

@@ -25,22 +25,15 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "common/attention/attention_stage.h"
 #include "common/attention/tile_reader.h"
 #include "day10_sparse/block_selection.h"
+#include "day10_sparse/prompt_importance.h"
 #include "day10_sparse/sparse_times.h"
 
 namespace kvlab {
-
-/// How the importance of a prompt token is used.
-enum class ImportanceUse {
-  kRaw,        ///< the attention it received from all prompt queries
-  kPerViewer,  ///< divided by the number of queries that could see it
-  kOff         ///< not at all
-};
 
 /// What stage 4 can be told.
 struct SparseOptions {
@@ -61,7 +54,8 @@ class SparseTopK final : public AttentionStage {
                  std::make_unique<TopKSelector>())
       : AttentionStage(primitives),
         options_(options),
-        selector_(std::move(selector)) {}
+        selector_(std::move(selector)),
+        importance_(options.importance, options.block_tokens) {}
   std::string_view id() const override { return "sparse_topk"; }
   std::string_view not_materialised() const override {
     return "scores weights";
@@ -78,7 +72,7 @@ class SparseTopK final : public AttentionStage {
   /// longer.
   void Time(SparseTimes* times) { times_ = times; }
 
-  void BeginPrompt() override { prompt_importance_.clear(); }
+  void BeginPrompt() override { importance_.Clear(); }
 
   /// See AttentionStage::Attend. The importance is that of the prompt: the same
   /// in every call until BeginPrompt.
@@ -113,16 +107,11 @@ class SparseTopK final : public AttentionStage {
   std::vector<float> AttendOver(TileReader& reader, int head,
                                 const Group& group, std::span<const int> blocks,
                                 float* out, float* total) const;
-  /// What the selector sees of the prompt's importance: a number for each block
-  /// of `tokens` tokens.
-  std::vector<double> Importance(std::span<const double> importance,
-                                 int tokens);
 
   SparseOptions options_;
   std::unique_ptr<BlockSelector> selector_;
   SparseTimes* times_ = nullptr;
-  std::mutex mutex_;
-  std::vector<double> prompt_importance_;  // of its blocks, once computed
+  PromptImportance importance_;
 };
 
 }  // namespace kvlab
