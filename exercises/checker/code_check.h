@@ -1,0 +1,84 @@
+/// \file
+/// What the check of a code exercise is written with: tests of a student's
+/// function, whose failures say where, what was expected, what was found, and
+/// which lesson has it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "common/base/error.h"
+
+namespace kvlab {
+
+/// A failed expectation; it ends its test.
+struct FailedExpectation {
+  std::string message;
+};
+
+/// Runs the tests of one exercise, and says of each what came out.
+class CodeCheck {
+ public:
+  CodeCheck(std::uint32_t seed, bool json) : seed_(seed), json_(json) {}
+
+  /// What the inputs are to be drawn with: another for every student, and
+  /// another once more for the second run.
+  std::uint32_t Seed() const { return seed_; }
+
+  /// Runs `body`; its first failed expectation, or an exception, makes the test
+  /// fail. `lesson` says where to read, e.g.
+  /// "day09_kv_q8/README.md#the-stages".
+  void Test(const std::string& name, const std::string& lesson,
+            const std::function<void()>& body);
+
+  /// Expectations, to be used inside a test.
+  void Expect(bool ok, const std::string& message) const;
+  template <typename T>
+  void ExpectEqual(std::string_view what, const T& expected,
+                   const T& found) const {
+    if (!(expected == found)) Different(what, Text(expected), Text(found));
+  }
+  template <typename T>
+  void ExpectEqualAt(std::string_view what, std::int64_t index,
+                     const T& expected, const T& found) const {
+    ExpectEqual(StrCat(what, "[", index, "]"), expected, found);
+  }
+  /// |found - expected| <= tolerance; a NaN fails.
+  void ExpectNear(std::string_view what, std::int64_t index, double expected,
+                  double found, double tolerance) const;
+
+  /// A result that neither passes nor fails: for the scoreboard. Larger is
+  /// better.
+  void Score(const std::string& name, double value) const;
+
+  bool all_passed() const { return all_passed_; }
+
+ private:
+  template <typename T>
+  static std::string Text(const T& value) {
+    std::ostringstream out;
+    out.precision(9);
+    out << value;
+    return out.str();
+  }
+  [[noreturn]] static void Different(std::string_view what,
+                                     const std::string& expected,
+                                     const std::string& found);
+
+  std::uint32_t seed_;
+  bool json_;
+  bool all_passed_ = true;
+};
+
+/// The main function of a check: reads --seed N and --json, runs the tests, and
+/// prints a line for each, or JSON objects, one a line: {"begins", "lesson"}
+/// before a test, so that a crash has a name, {"test", "failure"} after it,
+/// {"score", "value"}. Ends itself after 20 seconds. Exit code 0: all passed,
+/// 1: some failed.
+int CodeCheckMain(int argc, char** argv,
+                  const std::function<void(CodeCheck&)>& tests);
+
+}  // namespace kvlab
