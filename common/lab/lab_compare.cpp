@@ -5,7 +5,6 @@
 ///     lab_compare A.safetensors B.safetensors --tolerance 1e-5
 ///     lab_compare --golden A.sha256 A.safetensors      against a committed sum
 #include <algorithm>
-#include <cctype>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,12 +13,12 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "common/lab/child_process.h"
 #include "common/lab/cli.h"
 #include "common/lab/comparison_report.h"
 #include "common/lab/dump_comparison.h"
 #include "common/lab/error_plot.h"
 #include "common/lab/gnuplot.h"
+#include "common/lab/sha256.h"
 #include "common/loader/json.h"
 #include "common/loader/output_file.h"
 #include "common/loader/safetensors.h"
@@ -128,38 +127,6 @@ int Compare(const Options& o) {
 
 // --- lab_compare --golden ----------------------------------------------------
 
-constexpr std::size_t kSumDigits = 64;  // SHA-256, 4 bits a digit
-
-/// The 64 digits that `line` begins with, in lower case; "" if it does not.
-std::string LeadingSum(std::string_view line) {
-  std::string sum(line.substr(0, kSumDigits));
-  for (char& c : sum) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isxdigit(byte) == 0) return "";
-    c = static_cast<char>(std::tolower(byte));
-  }
-  return sum.size() == kSumDigits ? sum : "";
-}
-
-/// The SHA-256 of a file, by the program that every system has for it: no
-/// library to install, and none to cross-compile. The file is its standard
-/// input, so no file name is ever taken for an option.
-std::string Sha256(const fs::path& path) {
-  using Command = std::vector<std::string>;
-  for (const Command& command :
-       {Command{"sha256sum"}, Command{"shasum", "-a", "256"}}) {
-    const std::optional<ChildResult> result = RunChildOnFile(command, path);
-    if (!result) continue;
-    std::string sum = LeadingSum(result->out);
-    if (result->exit_code != 0 || sum.empty()) {
-      Fail(command[0], ": expected a SHA-256 sum and exit code 0, found \"",
-           Printable(result->out), "\" and exit code ", result->exit_code);
-    }
-    return sum;
-  }
-  Fail("found neither sha256sum nor shasum; install coreutils");
-}
-
 /// A line of a .sha256 file.
 struct GoldenSum {
   std::string sum;
@@ -179,9 +146,9 @@ std::vector<GoldenSum> ReadGolden(const fs::path& path) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
     ++line_number;
     if (line.ends_with('\r')) line.remove_suffix(1);  // a checkout on Windows
-    const std::string sum = LeadingSum(line);
+    const std::string sum = LeadingSha256(line);
     const std::string_view name =
-        line.substr(std::min(line.size(), kSumDigits));
+        line.substr(std::min(line.size(), kSha256Digits));
     if (sum.empty() || name.size() < 3 || name[0] != ' ' ||
         (name[1] != ' ' && name[1] != '*')) {
       Fail(PathText(path), ": line ", line_number,

@@ -1,0 +1,162 @@
+#include "exercises/checker/check.h"
+
+#include <algorithm>
+#include <array>
+
+#include "common/base/error.h"
+#include "common/lab/text_table.h"
+#include "common/loader/json.h"
+#include "exercises/checker/file_lock.h"
+#include "exercises/checker/yours.h"
+
+namespace kvlab {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxSourceBytes = 1'000'000;
+constexpr std::size_t kColumns = 88;
+
+/// A label of eight columns and a text that is wrapped beside it.
+std::string Row(const std::string& label, const std::string& text) {
+  std::string rows = Wrapped(text, kColumns, 12);
+  rows.replace(2, label.size(), label);
+  return rows;
+}
+
+CheckResult CheckAnswers(const Course& course, const Exercise& exercise,
+                         Places& places, const fs::path& folder,
+                         std::uint32_t seed) {
+  std::vector<Answer> answers;
+  try {
+    answers = ReadAnswers(folder / "answers.toml");
+  } catch (const Error& error) {
+    return {CheckVerdict::kUnreadable, StrCat("  ", error.what(), "\n")};
+  }
+  CheckResult result;
+  result.judgements =
+      Judge(ReplayFacts(course, exercise, places, folder, seed), answers);
+  std::size_t right = 0, missing = 0;
+  for (const Judgement& j : result.judgements) {
+    const bool is_right = j.verdict == AnswerVerdict::kRight;
+    right += is_right ? 1 : 0;
+    missing += j.verdict == AnswerVerdict::kMissing ? 1 : 0;
+    result.text +=
+        is_right ? Row("right", j.name) : Row("", StrCat(j.name, ": ", j.text));
+  }
+  const std::size_t all = result.judgements.size();
+  result.verdict = right == all             ? CheckVerdict::kPassed
+                   : right + missing == all ? CheckVerdict::kUnanswered
+                                            : CheckVerdict::kWrong;
+  result.text += StrCat("\n  ", right, " of ", all, " right\n");
+  return result;
+}
+
+/// The text of a run's tests.
+std::string TestsText(const CodeRun& run) {
+  std::string text;
+  for (const CodeTest& test : run.tests) {
+    text +=
+        test.failure.empty()
+            ? Row("passed", test.name)
+            : Row("FAILED", StrCat(test.name, ": ", test.failure,
+                                   test.lesson.empty()
+                                       ? ""
+                                       : StrCat(" (read ", test.lesson, ")")));
+  }
+  if (!run.scores.empty()) {
+    text += "\n";
+    TextTable table("lr");
+    for (const auto& [name, value] : run.scores) {
+      std::ostringstream number;
+      number.precision(3);
+      number << std::fixed << value;
+      table.Add({name, number.str()});
+    }
+    text += table.Text(2);
+  }
+  if (!run.printed.empty()) text += "\n  Your code printed:\n" + run.printed;
+  return text;
+}
+
+CheckResult CheckCode(const Exercise& exercise, const Places& places,
+                      const fs::path& folder, const fs::path& starters,
+                      std::uint32_t seed) {
+  const fs::path file = folder / exercise.source;
+  std::string starter, text;
+  try {
+    starter = ReadSmallFile(starters / exercise.source, kMaxSourceBytes);
+    text = ReadSmallFile(file, kMaxSourceBytes);
+  } catch (const Error& error) {
+    return {CheckVerdict::kUnreadable,
+            StrCat("  ", error.what(), "; ./lab exercises reset ",
+                   exercise.number, " brings the starter back\n")};
+  }
+  for (const auto& fault : {ChangedOutsideYours(starter, text),
+                            ForbiddenWord(text, exercise.forbidden)}) {
+    if (fault) {
+      return {CheckVerdict::kNotYours,
+              StrCat("  ", PathText(file), ":", fault->line, ": ", fault->text,
+                     "\n")};
+    }
+  }
+  const FileLock lock(places.build / "exercises" / ".lock");
+  const BuildResult build = BuildCode(exercise, places, file);
+  if (!build.ok) {
+    return {CheckVerdict::kBuildError,
+            "  Your file does not compile:\n\n" + build.messages};
+  }
+  CheckResult result;
+  if (!build.messages.empty()) {
+    result.text = "  The compiler warns:\n\n" + build.messages + "\n";
+  }
+  for (const std::uint32_t s : {seed, SecondSeed(seed)}) {
+    const CodeRun run = RunCode(exercise, places, s);
+    result.tests = run.tests;
+    result.scores = run.scores;
+    if (run.passed() && s == seed) continue;
+    result.text += TestsText(run);
+    if (!run.passed()) {
+      result.verdict = CheckVerdict::kTestsFailed;
+      if (s != seed) result.text += "\n  (with a second seed)\n";
+      return result;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string_view VerdictName(CheckVerdict verdict) {
+  constexpr std::array<std::string_view, 9> kNames = {
+      "passed",    "not_started", "unanswered",   "wrong",      "unreadable",
+      "not_yours", "build_error", "tests_failed", "environment"};
+  return kNames[static_cast<std::size_t>(verdict)];
+}
+
+std::uint32_t SecondSeed(std::uint32_t seed) { return seed + 1'000'003; }
+
+CheckResult CheckExercise(const Course& course, const Exercise& exercise,
+                          Places& places, const WorkFolder& work,
+                          const Progress& progress) {
+  const ExerciseRecord* record = progress.Find(exercise.name);
+  if (record == nullptr) {
+    return {CheckVerdict::kNotStarted,
+            StrCat("  Not started yet: ./lab exercises start ", exercise.number,
+                   "\n")};
+  }
+  const fs::path folder = work.Of(*record);
+  try {
+    return exercise.is_code()
+               ? CheckCode(exercise, places, folder, work.StartersOf(*record),
+                           progress.seed)
+               : CheckAnswers(course, exercise, places, folder, progress.seed);
+  } catch (const EnvironmentFault& fault) {
+    return {CheckVerdict::kEnvironment,
+            StrCat("  It cannot be checked on this machine, which is no fault "
+                   "of your answer: ",
+                   fault.what(), "\n")};
+  }
+}
+
+}  // namespace kvlab

@@ -1,0 +1,107 @@
+#include "exercises/checker/yours.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "common/base/error.h"
+
+namespace kvlab {
+namespace {
+
+constexpr std::string_view kMarker = "// [yours]";
+
+struct Line {
+  int number;
+  std::string_view text;
+};
+
+std::vector<Line> LinesOf(std::string_view text) {
+  std::vector<Line> lines;
+  int number = 1;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    while (!line.empty() &&
+           std::isspace(static_cast<unsigned char>(line.back())) != 0) {
+      line.remove_suffix(1);
+    }
+    lines.push_back({number++, line});
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  // An empty line more or less at the end changes nothing.
+  while (!lines.empty() && lines.back().text.empty()) lines.pop_back();
+  return lines;
+}
+
+/// The lines outside of the regions, the markers among them.
+std::vector<Line> Fixed(std::string_view text) {
+  std::vector<Line> fixed;
+  bool yours = false;
+  for (const Line& line : LinesOf(text)) {
+    const bool marker = line.text.find(kMarker) != std::string_view::npos;
+    if (marker || !yours) fixed.push_back(line);
+    if (marker) yours = !yours;
+  }
+  return fixed;
+}
+
+bool IsWordCharacter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+bool HasWord(std::string_view line, std::string_view word) {
+  for (std::size_t at = line.find(word); at != std::string_view::npos;
+       at = line.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !IsWordCharacter(line[at - 1])) &&
+        (end == line.size() || !IsWordCharacter(line[end]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<SourceFault> ChangedOutsideYours(std::string_view starter,
+                                               std::string_view student) {
+  const std::vector<Line> expected = Fixed(starter);
+  const std::vector<Line> found = Fixed(student);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (i < found.size() && expected[i].text == found[i].text) continue;
+    return SourceFault{
+        i < found.size() ? found[i].number
+                         : static_cast<int>(LinesOf(student).size()),
+        StrCat("only the lines between two // [yours] may be changed; expected "
+               "\"",
+               Printable(expected[i].text), "\", found ",
+               i < found.size() ? StrCat("\"", Printable(found[i].text), "\"")
+                                : "the end of the file")};
+  }
+  if (found.size() > expected.size()) {
+    return SourceFault{
+        found[expected.size()].number,
+        StrCat("only the lines between two // [yours] may be changed; expected "
+               "the end of the file, found \"",
+               Printable(found[expected.size()].text), "\"")};
+  }
+  return std::nullopt;
+}
+
+std::optional<SourceFault> ForbiddenWord(
+    std::string_view student, const std::vector<std::string>& words) {
+  for (const Line& line : LinesOf(student)) {
+    const std::string_view code = line.text.substr(0, line.text.find("//"));
+    for (const std::string& word : words) {
+      if (HasWord(code, word)) {
+        return SourceFault{line.number,
+                           StrCat("\"", word,
+                                  "\" may not be used here: the exercise is to "
+                                  "write what it does")};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvlab
