@@ -49,12 +49,17 @@ bool IsWordCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
+/// `word` that is no part of a longer one: where it begins or ends with a
+/// letter, no other letter stands beside it.
 bool HasWord(std::string_view line, std::string_view word) {
+  const auto joined = [](char a, char b) {
+    return IsWordCharacter(a) && IsWordCharacter(b);
+  };
   for (std::size_t at = line.find(word); at != std::string_view::npos;
        at = line.find(word, at + 1)) {
     const std::size_t end = at + word.size();
-    if ((at == 0 || !IsWordCharacter(line[at - 1])) &&
-        (end == line.size() || !IsWordCharacter(line[end]))) {
+    if ((at == 0 || !joined(line[at - 1], word.front())) &&
+        (end == line.size() || !joined(word.back(), line[end]))) {
       return true;
     }
   }

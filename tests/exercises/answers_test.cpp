@@ -1,0 +1,172 @@
+// What the checker says to answers, and what it lets a student change.
+#include "exercises/checker/answers.h"
+
+#include <gtest/gtest.h>
+
+#include "exercises/checker/yours.h"
+#include "tests/loader/temp_dir.h"
+
+namespace kvlab {
+namespace {
+
+const std::vector<Fact> kFacts = {
+    {.name = "steps", .value = 207, .seen = "look at n."},
+    {.name = "largest", .value = 0.125, .within = 1e-3, .seen = "look at M."},
+    {.name = "marker", .value = "rescale", .seen = "look at S."},
+    {.name = "places", .value = {3, 7}, .seen = "look at the map."}};
+
+constexpr char kRight[] =
+    "steps = 207\nlargest = 0.12501\nmarker = \"[Rescale] \"\nplaces = [3, "
+    "\"7\"]\n";
+
+class AnswersTest : public testing::Test {
+ protected:
+  std::vector<Judgement> JudgeFile(const std::string& text,
+                                   std::vector<Fact> facts = kFacts) {
+    WriteFile(dir_ / "answers.toml", text);
+    return Judge(facts, ReadAnswers(dir_ / "answers.toml"));
+  }
+  Judgement First(const std::string& text) { return JudgeFile(text).front(); }
+
+  TempDir dir_;
+};
+
+TEST_F(AnswersTest, RightOnes) {
+  for (const Judgement& j : JudgeFile(kRight)) {
+    EXPECT_EQ(j.verdict, AnswerVerdict::kRight) << j.name << ": " << j.text;
+  }
+}
+
+TEST_F(AnswersTest, TellsMissingFromNoNumberFromWrong) {
+  for (const char* empty : {"steps = \"\"", "steps = []", "other = 1"}) {
+    EXPECT_EQ(First(empty).verdict, AnswerVerdict::kMissing) << empty;
+  }
+  for (const char* text :
+       {"steps = \"many\"", "steps = \"3,5\"", "steps = \"0x10\"",
+        "steps = true", "steps = \"12 tokens\"", "steps = nan",
+        "steps = \"1e999\""}) {
+    EXPECT_EQ(First(text).verdict, AnswerVerdict::kNotANumber) << text;
+  }
+  for (const char* wrong :
+       {"steps = 206", "steps = 208", "steps = \"-207\"", "steps = 207.5",
+        "steps = [207]", "steps = [207, 207]"}) {
+    // A list of one is what it holds.
+    const auto expected = std::string(wrong) == "steps = [207]"
+                              ? AnswerVerdict::kRight
+                              : AnswerVerdict::kWrong;
+    EXPECT_EQ(First(wrong).verdict, expected) << wrong;
+  }
+}
+
+TEST_F(AnswersTest, AWrongOneIsShownWhatTheRunShowed) {
+  const Judgement j = First("steps = 206");
+  EXPECT_EQ(j.text, "wrong: you wrote 206. look at n.");
+}
+
+TEST_F(AnswersTest, FloatsAgreeWithinTheirTolerance) {
+  const auto verdict = [&](const char* text) {
+    return JudgeFile(text)[1].verdict;
+  };
+  EXPECT_EQ(verdict("largest = 0.1251"), AnswerVerdict::kRight);
+  EXPECT_EQ(verdict("largest = 0.1252"), AnswerVerdict::kWrong);
+  EXPECT_EQ(verdict("largest = -0.125"), AnswerVerdict::kWrong);
+}
+
+TEST_F(AnswersTest, TellsASwap) {
+  const std::vector<Fact> facts = {{.name = "a", .value = 5, .seen = "."},
+                                   {.name = "b", .value = 9, .seen = "."}};
+  const auto swapped = JudgeFile("a = 9\nb = 5", facts);
+  EXPECT_EQ(swapped[0].verdict, AnswerVerdict::kSwapped);
+  EXPECT_EQ(swapped[1].verdict, AnswerVerdict::kSwapped);
+  const auto one = JudgeFile("a = 9\nb = 9", facts);
+  EXPECT_EQ(one[0].verdict, AnswerVerdict::kWrong);
+  EXPECT_EQ(one[1].verdict, AnswerVerdict::kRight);
+}
+
+TEST_F(AnswersTest, WhatNothingAsksForIsNamed) {
+  const auto judged = JudgeFile(std::string(kRight) + "stepz = 1\n");
+  ASSERT_EQ(judged.size(), 5u);
+  EXPECT_EQ(judged[4].verdict, AnswerVerdict::kNoQuestion);
+  EXPECT_EQ(judged[4].name, "stepz");
+}
+
+TEST_F(AnswersTest, AFactMayJudgeItself) {
+  for (const bool ok : {true, false}) {
+    const Fact fact{.name = "k", .ok = ok, .seen = "it was not evicted."};
+    EXPECT_EQ(JudgeFile("k = 3", {fact})[0].verdict,
+              ok ? AnswerVerdict::kRight : AnswerVerdict::kWrong);
+  }
+}
+
+TEST_F(AnswersTest, WhatIsNoTomlIsSaidInOneLine) {
+  WriteFile(dir_ / "a.toml", "steps = 1\nlargest = = 2\n");
+  EXPECT_TRUE(Has(ErrorOf([&] { ReadAnswers(dir_ / "a.toml"); }),
+                  "a.toml:2: cannot be read as TOML"));
+  WriteFile(dir_ / "a.toml", "[steps]\nn = 1\n");
+  EXPECT_TRUE(Has(ErrorOf([&] { ReadAnswers(dir_ / "a.toml"); }), "a table"));
+  EXPECT_TRUE(
+      Has(ErrorOf([&] { ReadAnswers(dir_ / "none.toml"); }), "none.toml"));
+}
+
+TEST_F(AnswersTest, FactsThatAreNotWholeAreRefused) {
+  EXPECT_TRUE(Has(ErrorOf([] {
+                    ParseFacts({{"facts", nlohmann::json::array()}});
+                  }),
+                  "not whole"));
+  const auto facts =
+      ParseFacts({{"facts",
+                   {{{"name", "a"}, {"value", 3}, {"seen", "x"}},
+                    {{"name", "b"}, {"ok", true}, {"seen", "y"}}}},
+                  {"done", true}});
+  ASSERT_EQ(facts.size(), 2u);
+  EXPECT_EQ(facts[0].value, 3);
+  EXPECT_EQ(facts[1].ok, true);
+}
+
+constexpr char kStarter[] =
+    "#include <x>\n"
+    "int F() {\n"
+    "  // [yours]\n"
+    "  return 0;\n"
+    "  // [yours]\n"
+    "}\n";
+
+TEST(YoursTest, InsideEverythingMayChange) {
+  const std::string student =
+      "#include <x>   \r\n"
+      "int F() {\r\n"
+      "  // [yours]\r\n"
+      "  int a = 3;\r\n"
+      "\r\n"
+      "  return a;\r\n"
+      "  // [yours]\r\n"
+      "}";
+  EXPECT_FALSE(ChangedOutsideYours(kStarter, student).has_value());
+  EXPECT_FALSE(ChangedOutsideYours(kStarter, kStarter).has_value());
+}
+
+TEST(YoursTest, OutsideNothing) {
+  const auto line = [](std::string student) {
+    const auto fault = ChangedOutsideYours(kStarter, student);
+    return fault ? fault->line : 0;
+  };
+  EXPECT_EQ(line("#include <y>\nint F() {\n  // [yours]\n  // [yours]\n}\n"),
+            1);
+  EXPECT_EQ(line("#include <x>\nint F() {\n  // [yours]\n  // [yours]\n}\n"
+                 "int G();\n"),
+            6);
+  EXPECT_EQ(line("#include <x>\nint F() {\n  return 1;\n}\n"), 3);
+  EXPECT_NE(line(""), -1);
+  EXPECT_TRUE(ChangedOutsideYours(kStarter, "").has_value());
+}
+
+TEST(YoursTest, ForbiddenWordsAreWholeAndOutsideOfComments) {
+  const std::vector<std::string> words = {"Solve"};
+  EXPECT_FALSE(ForbiddenWord("int Solver; // Solve\n", words).has_value());
+  EXPECT_EQ(ForbiddenWord("a\n  Solve(x);\n", words)->line, 2);
+  EXPECT_EQ(ForbiddenWord("kvlab::Solve", words)->line, 1);
+  EXPECT_TRUE(ForbiddenWord("#include \"day/x.h\"", {"day/"}).has_value());
+}
+
+}  // namespace
+}  // namespace kvlab
