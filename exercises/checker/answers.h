@@ -33,7 +33,7 @@ std::vector<Answer> ReadAnswers(const std::filesystem::path& file);
 /// where many are right, whether the student's is.
 struct Fact {
   std::string name;
-  nlohmann::json value;         ///< a number, a string, or a list of these
+  nlohmann::json value = {};    ///< a number, a string, or a list of these
   double within = 0;            ///< relative tolerance of numbers
   std::optional<bool> ok = {};  ///< instead of a value
   std::string seen;             ///< what a wrong answer is shown

@@ -23,28 +23,28 @@ std::string_view KindName(ExerciseKind kind);
 
 /// One exercise of the course.
 struct Exercise {
-  int number = 0;      ///< its place in the course, from 1
-  std::string name;    ///< "running_maximum"
-  std::string folder;  ///< "02_running_maximum"
-  std::string title;
-  std::string lesson;  ///< "8-2"
-  std::string read;    ///< where the lesson is: a file, or file#section
+  int number = 0;           ///< its place in the course, from 1
+  std::string name = {};    ///< "running_maximum"
+  std::string folder = {};  ///< "02_running_maximum"
+  std::string title = {};
+  std::string lesson = {};  ///< "8-2"
+  std::string read = {};    ///< where the lesson is: a file, or file#section
   ExerciseKind kind = ExerciseKind::kGdb;
   int minutes = 0;
-  std::vector<std::string> needs;  ///< names of exercises to do before
+  std::vector<std::string> needs = {};  ///< names of exercises to do before
 
   /// Not code: the program that is watched, and its options, in which {seed}
   /// and {context} stand for the student's.
-  std::string program;
-  std::vector<std::string> args;
+  std::string program = {};
+  std::vector<std::string> args = {};
 
   /// Code: the file that the student writes, the test that the starter fails
   /// first, and words that may not stand in it.
-  std::string source;
-  std::string starter_fails;
-  std::vector<std::string> forbidden;
+  std::string source = {};
+  std::string starter_fails = {};
+  std::vector<std::string> forbidden = {};
 
-  std::vector<std::string> hints;  ///< four
+  std::vector<std::string> hints = {};  ///< four
 
   bool is_code() const { return kind == ExerciseKind::kCode; }
 };

@@ -2,6 +2,7 @@
 // wrong use. What needs gdb or a compiler is in proof_test.cpp.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "exercises/checker/course.h"
