@@ -282,6 +282,17 @@ inline std::vector<int> TileSizes(int n, int tile) {
   return sizes;
 }
 
+/// Runs expectations; the message of a failed one ends with `reason`.
+template <typename Body>
+void WithReason(const std::string& reason, const Body& expect) {
+  try {
+    expect();
+  } catch (const FailedExpectation& failed) {
+    if (reason.empty()) throw;
+    throw FailedExpectation{StrCat(failed.message, "; ", reason)};
+  }
+}
+
 /// `found` must be near exact.out. What is said of the worst element: expected,
 /// found, and the reason, if what was found is what one of `known` gives, or
 /// else `hint`, or `nan_hint` if it is no number.
@@ -312,13 +323,10 @@ inline void ExpectOutput(const CodeCheck& check, const std::string& what,
     }
     if (same) reason = other.reason;
   }
-  try {
+  WithReason(reason, [&] {
     check.ExpectNear(StrCat(what, ": out"), static_cast<std::int64_t>(worst),
                      exact.out[worst], found[worst], exact.tolerance[worst]);
-  } catch (const FailedExpectation& failed) {
-    throw FailedExpectation{
-        reason.empty() ? failed.message : StrCat(failed.message, "; ", reason)};
-  }
+  });
 }
 
 }  // namespace kvlab
