@@ -82,6 +82,9 @@ class Exercises {
       std::cout << "; the rest takes about " << (minutes + 30) / 60 << " hours";
     }
     std::cout << "\n";
+    if (progress.seed != 0) {
+      std::cout << "  your runs have " << OwnOptions(progress.seed) << "\n";
+    }
     if (const Exercise* next = Next(progress)) {
       std::cout << "  next: ./lab exercises "
                 << (progress.Find(next->name) == nullptr ? "start " : "check ")
@@ -115,6 +118,9 @@ class Exercises {
     table.Add({"task", Shown(course_.Folder(e) / "README.md")});
     for (const std::string& name : course_.StarterFiles(e)) {
       table.Add({"you write in", Shown(work_.Of(record) / name)});
+    }
+    if (!e.is_code()) {
+      table.Add({"your runs have", OwnOptions(progress.seed)});
     }
     table.Add({e.is_code() ? "debug your code" : "look with gdb",
                StrCat("./lab exercises debug ", e.number)});
@@ -298,6 +304,11 @@ class Exercises {
   static std::string Title(const Exercise& e) {
     return StrCat("\n", e.number, ". ", e.title, "  (lesson ", e.lesson, ", ",
                   e.minutes, " min)\n");
+  }
+
+  /// What makes a student's prompts his own.
+  static std::string OwnOptions(std::uint32_t seed) {
+    return StrCat("--context ", ContextOf(seed), " --seed ", seed);
   }
 
   static ExerciseRecord NewRecord(const Exercise& e) {
