@@ -88,7 +88,7 @@ Json RunFacts(const std::vector<std::string>& command, const fs::path& facts) {
   const auto result = RunChild(command, "");
   CheckInterrupted();
   if (!result) {
-    FailEnvironment(command[0], " is not installed (a part of coreutils)");
+    Fail("gdb, or timeout (of coreutils), is not installed");
   }
   if (result->exit_code == kTimedOut) {
     Fail("the run under gdb did not end in ", kMostSeconds, " seconds");

@@ -8,6 +8,7 @@
 #include "exercises/checker/course.h"
 #include "exercises/checker/progress.h"
 #include "tests/loader/temp_dir.h"
+#include "tests/require.h"
 #include "tests/support/program.h"
 
 namespace kvlab {
@@ -238,6 +239,64 @@ TEST_F(ExercisesProgram, AnExerciseFromStartToSolution) {
         kept || (entry.is_regular_file() && ReadFile(entry.path()) == "mine");
   }
   EXPECT_TRUE(kept);
+}
+
+// --- A machine that cannot
+// ------------------------------------------------------
+
+/// A folder for PATH with a gdb that is not allowed to run programs; under qemu
+/// it may.
+void WriteRefusedGdb(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  WriteFile(folder / "gdb",
+            "#!/bin/sh\n"
+            "case \"$*\" in *'print(6 * 7)'*) echo 42; exit ;; esac\n"
+            "if [ \"$KVLAB_GDB_MODE\" = qemu ]; then\n"
+            "  PATH=${PATH#*:}\n"
+            "  exec gdb \"$@\"\n"
+            "fi\n"
+            "echo 'warning: ptrace: Operation not permitted' >&2\n"
+            "exit 1\n");
+  std::filesystem::permissions(folder / "gdb",
+                               std::filesystem::perms::owner_all);
+}
+
+TEST_F(ExercisesProgram, WherePtraceIsRefusedItGoesThroughQemu) {
+  if (std::system("command -v qemu-x86_64-static qemu-x86_64 >/dev/null") !=
+      0) {
+    KVLAB_SKIP_OR_FAIL("qemu_x86_64", "there is no qemu-x86_64");
+  }
+  WriteRefusedGdb(dir_ / "bin");
+  ASSERT_EQ(Run("start 2").exit_code, 0);
+  const std::string path =
+      StrCat("PATH=", Quoted((dir_ / "bin").string()), ":$PATH ");
+  const ProgramRun run =
+      RunCommand(StrCat(path, KVLAB_EXERCISES, " check 2 --work ",
+                        Quoted((dir_ / "work").string())),
+                 dir_.path());
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_TRUE(Has(run.out, "missing: no answer yet")) << run.err;
+}
+
+TEST_F(ExercisesProgram, WithoutGdbItSaysSo) {
+  ASSERT_EQ(Run("start 2").exit_code, 0);
+  // What the check needs but gdb.
+  std::filesystem::create_directories(dir_ / "bin");
+  for (const char* tool : {"timeout", "sha256sum"}) {
+    std::filesystem::create_symlink(StrCat("/usr/bin/", tool),
+                                    dir_ / "bin" / tool);
+  }
+  const std::string path =
+      StrCat("PATH=", Quoted((dir_ / "bin").string()), " ");
+  const std::string work = StrCat(" --work ", Quoted((dir_ / "work").string()));
+  const ProgramRun check =
+      RunCommand(StrCat(path, KVLAB_EXERCISES, " check 2", work), dir_.path());
+  EXPECT_EQ(check.exit_code, 1);
+  EXPECT_TRUE(Has(check.out, "no fault of your answer: gdb is not installed"))
+      << check.err;
+  EXPECT_TRUE(FailsWithOneLine(
+      RunCommand(StrCat(path, KVLAB_EXERCISES, " start 3", work), dir_.path()),
+      1, "lab_exercises", "gdb is not installed"));
 }
 
 TEST_F(ExercisesProgram, Reports) {
