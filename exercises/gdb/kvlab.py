@@ -189,9 +189,10 @@ def on(marker, handler, after=False):
 def on_function(name, handler):
     """handler(frame) at every entry of a function. True ends the run."""
     try:
-        return Watch([name], handler)
+        gdb.decode_line(name)
     except gdb.error as error:
         raise Mistake("no function %s in this program (%s)" % (name, error))
+    return Watch([name], handler)
 
 
 def _exited(event):

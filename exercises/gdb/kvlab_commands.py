@@ -70,8 +70,8 @@ Stops at the first line of code after the marker // [NAME] of a source file."""
                     stop.condition = found.group(2)
                 except gdb.error as error:
                     stop.delete()
-                    raise Mistake("the condition is not understood there: %s; "
-                                  "no breakpoint is set" % error)
+                    raise Mistake("no breakpoint is set, the condition is not "
+                                  "understood there: %s" % error)
 
     def complete(self, _text, word):
         return [m for m in sorted(all_markers()) if m.startswith(word)]
@@ -112,8 +112,11 @@ def weighed(frame, heads):
     if line > values[0]:
         return ["weights"] * len(heads)
     at = index_of_head(frame, heads)
-    if at is None:
-        return ["scores or weights"] * len(heads)
+    if at is None:  # at the loop's own line: the first time or the last?
+        table_ = frame.find_sal().symtab.linetable()
+        first = min((e.pc for e in table_.line(line) or ()), default=None)
+        return ["scores" if frame.pc() == first else
+                "scores or weights"] * len(heads)
     ready = local(frame, "step", initialised=True) is not None
     inner = frame.newer()
     if inner is not None and (inner.name() or "").endswith("Weigh"):
@@ -488,9 +491,10 @@ if they differ by no more than that part of the larger."""
         within = number(evaluate(found.group(2))) if found.group(2) else 0
         parts = split_comparison(text)
         if parts is None:
-            value = number(evaluate(text))
-            if within or "=" in text.replace("==", ""):
+            # Not `t = 41`, which would change the program.
+            if within or re.search(r"(?<![=!<>])=(?!=)", text):
                 raise self.usage()
+            value = number(evaluate(text))
             print("%s: %s is %s" % ("yes" if value else "no", text,
                                     short(value)))
             return
