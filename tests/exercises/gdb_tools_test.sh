@@ -1,0 +1,195 @@
+#!/bin/sh
+# The gdb commands of the exercises, and the API of facts.py, on real programs.
+# usage: gdb_tools_test.sh SOURCE BIN STUDENT
+#   SOURCE   top of the repository
+#   BIN      programs of preset lesson
+#   STUDENT  gdb_tools_student, built by the same
+set -u
+source=$1
+bin=$2
+student=$3
+command -v gdb >/dev/null || {
+  echo "SKIPPED: gdb_tools_test: gdb is not installed"
+  exit 77
+}
+gdb -nx -q -batch -ex 'python print(1)' 2>&1 | grep -qx 1 || {
+  echo "SKIPPED: gdb_tools_test: this gdb has no Python"
+  exit 77
+}
+gdb -nx -q -batch -ex 'break main' -ex run "$student" 2>&1 |
+  grep -q 'Breakpoint 1, main' || {
+  echo "SKIPPED: gdb_tools_test: gdb may not trace a program here"
+  exit 77
+}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+unset KVLAB_SOURCE KVLAB_BIN KVLAB_GDB_MODE
+failed=0
+
+# debugger SCRIPT PROGRAM ARGUMENTS
+debugger() {
+  script=$1
+  shift
+  timeout -k 2 60 gdb -nx -q -batch -x "$source/exercises/gdb/init.gdb" \
+    -x "$script" --args "$@" </dev/null
+}
+
+# commands PROGRAM ARGUMENTS: the checks of gdb_tools_test.py that name it.
+commands() {
+  name=$(basename "$1")
+  rm -rf "$dir/result" "$dir/exercise"
+  mkdir "$dir/exercise"
+  KVLAB_RESULT=$dir/result KVLAB_EXERCISE=$dir/exercise \
+    debugger "$source/tests/exercises/gdb_tools_test.py" "$@" \
+    >"$dir/log" 2>&1
+  if [ "$(cat "$dir/result" 2>/dev/null)" = 0 ]; then
+    echo "$name: $(tail -n 1 "$dir/log")"
+  else
+    echo "FAILED: commands on $name"
+    tail -n 60 "$dir/log"
+    failed=1
+  fi
+}
+
+# facts CODE PATTERN EXTRA: a facts.py of the lines on stdin, over
+# online_softmax with the arguments EXTRA, ends with CODE and writes JSON that
+# matches PATTERN.
+facts() {
+  cat >"$dir/facts.py"
+  rm -f "$dir/facts.json"
+  # shellcheck disable=SC2086  # EXTRA is several words
+  KVLAB_FACTS=$dir/facts.json debugger "$dir/facts.py" \
+    "$bin/day09_online_softmax" --context 128 --seed 3 --max-tokens 2 \
+    --isa scalar --threads 1 $3 >"$dir/log" 2>&1
+  code=$?
+  if [ $code -eq "$1" ] && grep -q -- "$2" "$dir/facts.json" &&
+    ! grep -q Traceback "$dir/log"; then
+    return
+  fi
+  failed=1
+  echo "FAILED: facts; exit code $code (wanted $1), wanted: $2"
+  cat "$dir/facts.py"
+  echo "-> $(cat "$dir/facts.json")"
+  tail -n 20 "$dir/log"
+}
+
+args="--context 128 --seed 3 --max-tokens 2 --isa scalar --threads 1"
+# shellcheck disable=SC2086  # several words
+{
+  commands "$bin/day09_online_softmax" $args --tile 1
+  commands "$bin/day09_three_pass" $args
+  commands "$bin/day09_q8_single_pass" $args
+  commands "$bin/day09_two_pass" $args
+  commands "$bin/day10_sparse_topk" $args --sparse-k 2
+}
+commands "$student"
+
+# 129 tokens, 3 layers, 2 KV heads of 2 query heads: 774 steps of the loop in
+# all, 258 in the layer that is watched.
+facts 0 '"loop", "value": 774, .*"one", "value": 258, .*"heads", "value": \[0, 1\], .*"same", "value": "yes", "within": 0.5, .*"done": true' '--tile 1' <<'EOF'
+import kvlab
+loop, one, heads, same = [], [], [], []
+def enter(frame):
+    layer = kvlab.number(kvlab.var(frame, "input")["layer"])
+    watch.enabled = layer == 1
+def step(frame):
+    loop.append(kvlab.number(kvlab.var(frame, "t")))
+def scored(frame):
+    found = kvlab.items(kvlab.var(frame, "heads"))
+    if not heads:
+        heads.extend(kvlab.number(h["id"]["head"]) for h in found)
+        pointer = kvlab.var(frame, "kv")["keys"]
+        row = kvlab.array_at(pointer, 128)
+        same.append("yes" if len(row) == 128 and
+                    kvlab.number(row[5]) == kvlab.number((pointer + 5)
+                                                         .dereference())
+                    else "no")
+kvlab.on_function("kvlab::OnlineSoftmaxStage::Attend", enter)
+kvlab.on("score", step)
+kvlab.on("score", scored, after=True)
+watch = kvlab.on("score", lambda frame: one.append(1))
+kvlab.run()
+kvlab.fact("loop", len(loop), "")
+kvlab.fact("one", len(one), "")
+kvlab.fact("heads", heads, "")
+kvlab.fact("same", same[0], "", within=0.5)
+kvlab.done()
+EOF
+
+# A handler may end the run; another run may have other arguments; and any
+# program of the build can be asked.
+facts 0 '"value": 2, .*"value": 300, .*"value": "day09_two_pass"' '' <<'EOF'
+import kvlab
+import json
+stops = []
+watch = kvlab.on("score", lambda frame: stops.append(1) or len(stops) == 2)
+kvlab.run()
+first = len(stops)
+def tokens(frame):
+    n.append(kvlab.number(kvlab.var(frame, "n")))
+    return True
+n = []
+watch.enabled = False
+kvlab.on("normalise", tokens)
+kvlab.run("--context", 149)
+kvlab.run("--context", 150)
+kvlab.fact("first", first, "")
+kvlab.fact("sum", n[0] + n[1] - 1, "")
+kvlab.fact("name", kvlab.program("day09_two_pass", "--version").split()[0], "")
+kvlab.done()
+EOF
+
+facts 1 '"error": "no marker \[nosuch\] in this program; it has: ' '' <<'EOF'
+import kvlab
+kvlab.on("nosuch", print)
+EOF
+facts 1 '"error": "no function NoSuch in this program' '' <<'EOF'
+import kvlab
+kvlab.on_function("NoSuch", print)
+EOF
+facts 1 '"error": "no variable nosuch in kvlab::OnlineSoftmaxStage::Attend or its callers"' '' <<'EOF'
+import kvlab
+kvlab.on("score", lambda frame: kvlab.var(frame, "nosuch"))
+kvlab.run()
+EOF
+facts 1 '"error": "ZeroDivisionError: division by zero (facts.py:2)"' '' <<'EOF'
+import kvlab
+kvlab.on("score", lambda frame: 1 / 0)
+kvlab.run()
+EOF
+facts 1 '"error": "the program ended with exit code 1: day09_online_softmax: /nowhere: ' '--model /nowhere' <<'EOF'
+import kvlab
+kvlab.run()
+EOF
+facts 1 '"error": "day09_two_pass ended with exit code 2: day09_two_pass: .*--nosuch' '' <<'EOF'
+import kvlab
+kvlab.program("day09_two_pass", "--nosuch")
+EOF
+facts 1 '"error": "the program day09_nosuch is not built: there is no /' '' <<'EOF'
+import kvlab
+kvlab.program("day09_nosuch")
+EOF
+facts 1 '"error": "fact a is given twice"' '' <<'EOF'
+import kvlab
+kvlab.fact("a", 1, "")
+kvlab.fact("a", 1, "")
+EOF
+facts 1 '"error": "fact a is nan"' '' <<'EOF'
+import kvlab
+kvlab.fact("a", float("nan"), "")
+EOF
+facts 1 '"error": "the facts ended without kvlab.done()"' '' <<'EOF'
+import kvlab
+kvlab.fact("a", 1, "")
+EOF
+# gdb is a C++ program's debugger: a crash of the program is told as such.
+facts 1 '"error": "the program was stopped by SIGABRT' '' <<'EOF'
+import gdb
+import kvlab
+kvlab.on("score", lambda frame: gdb.execute("set var kv.format = 77"))
+kvlab.on("normalise", lambda frame: gdb.execute("set var $pc = abort"))
+kvlab.run()
+EOF
+
+[ $failed -eq 0 ] && echo "all as it should be"
+exit $failed
