@@ -203,13 +203,17 @@ std::string_view VerdictName(AnswerVerdict verdict) {
 std::vector<Judgement> Judge(const std::vector<Fact>& facts,
                              const std::vector<Answer>& answers) {
   std::vector<Judgement> judgements;
-  for (const Fact& fact : facts) {
-    judgements.push_back(JudgeOne(fact, facts, answers));
-  }
   for (const Answer& answer : answers) {
-    if (std::ranges::find(facts, answer.name, &Fact::name) == facts.end()) {
-      judgements.push_back({answer.name, AnswerVerdict::kNoQuestion,
-                            "no question has this name; is it misspelt?"});
+    const auto fact = std::ranges::find(facts, answer.name, &Fact::name);
+    judgements.push_back(
+        fact != facts.end()
+            ? JudgeOne(*fact, facts, answers)
+            : Judgement{answer.name, AnswerVerdict::kNoQuestion,
+                        "no question has this name; is it misspelt?"});
+  }
+  for (const Fact& fact : facts) {
+    if (FindAnswer(answers, fact.name) == nullptr) {
+      judgements.push_back(JudgeOne(fact, facts, answers));
     }
   }
   return judgements;

@@ -62,7 +62,7 @@ struct Judgement {
   std::string text = {};  ///< for the student; empty if right
 };
 
-/// A judgement for each fact, in order, then for answers that nothing asks for.
+/// A judgement for each answer, in order, then for the facts without one.
 std::vector<Judgement> Judge(const std::vector<Fact>& facts,
                              const std::vector<Answer>& answers);
 

@@ -88,6 +88,12 @@ TEST_F(AnswersTest, WhatNothingAsksForIsNamed) {
   ASSERT_EQ(judged.size(), 5u);
   EXPECT_EQ(judged[4].verdict, AnswerVerdict::kNoQuestion);
   EXPECT_EQ(judged[4].name, "stepz");
+  // In the order of the file; what is gone from it comes last.
+  const auto some = JudgeFile("marker = \"\"\nsteps = 207\n");
+  ASSERT_EQ(some.size(), 4u);
+  EXPECT_EQ(some[0].name, "marker");
+  EXPECT_EQ(some[1].name, "steps");
+  EXPECT_EQ(some[2].name, "largest");
 }
 
 TEST_F(AnswersTest, AFactMayJudgeItself) {
