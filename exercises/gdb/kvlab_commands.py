@@ -1,4 +1,5 @@
 """The commands for students: README.md beside this file shows each."""
+import math
 import os
 import re
 
@@ -625,6 +626,21 @@ word, or a list in brackets."""
         print("%s = %s" % (words[0], value))
 
 
+class Exp(gdb.Function):
+    """$exp(x), for predictions; exact to a double."""
+
+    def __init__(self):
+        super().__init__("exp")
+
+    def invoke(self, x):
+        try:
+            return math.exp(number(x))
+        except OverflowError:
+            raise Mistake("$exp(%s) is larger than any double" %
+                          short(number(x)))
+
+
+Exp()
 for kind in (StopAt, Tile, Row, Q8, SoftmaxState, SelectionTable, Expect,
              Answer):
     kind()
