@@ -78,7 +78,7 @@ Stops at the first line of code after the marker // [NAME] of a source file."""
         return [m for m in sorted(all_markers()) if m.startswith(word)]
 
 
-# --- tile -----------------------------------------------------------------------
+# --- tile --------------------------------------------------------------------
 
 def marker_lines(frame, name):
     """(opening, closing) of a marker in the file of the frame, or None."""
@@ -144,8 +144,8 @@ weights."""
         for frame in with_callers(here()):
             if self.chosen(frame) or self.of_heads(frame):
                 return
-        raise Mistake("there is no tile in this frame; stop in a stage first" +
-                      hint("score", "scores", "maximum"))
+        raise Mistake("there is no tile in this frame; stop in a stage "
+                      "first" + hint("score", "scores", "maximum"))
 
     def title(self, frame, t, tokens):
         n = int(cache(frame)["tokens"])
@@ -218,7 +218,7 @@ weights."""
         return [state] * len(heads), rows
 
 
-# --- row, q8 ----------------------------------------------------------------------
+# --- row, q8 -----------------------------------------------------------------
 
 def row_of(command, text):
     """(view, "key" or "value", token) of K|V T."""
@@ -364,7 +364,7 @@ Shows the largest score M and the sum of the weights S, of each head."""
         return False
 
 
-# --- selection -----------------------------------------------------------------------
+# --- selection ---------------------------------------------------------------
 
 def ranks(values):
     """1 for the largest; of equals the first comes first."""
@@ -439,7 +439,7 @@ dropped, as far as it is known at this line."""
                 reasons[b] if reasons else ""))
 
 
-# --- expect --------------------------------------------------------------------------
+# --- expect ------------------------------------------------------------------
 
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">")
 
@@ -512,7 +512,7 @@ if they differ by no more than that part of the larger."""
             print("no: left is %s, right is %s" % (short(left), short(right)))
 
 
-# --- answer --------------------------------------------------------------------------
+# --- answer ------------------------------------------------------------------
 
 def value_end(text, at):
     """Where the TOML value that begins at text[at] ends."""
