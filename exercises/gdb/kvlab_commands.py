@@ -1,4 +1,5 @@
 """The commands for students: README.md beside this file shows each."""
+import math
 import os
 import re
 
@@ -77,7 +78,7 @@ Stops at the first line of code after the marker // [NAME] of a source file."""
         return [m for m in sorted(all_markers()) if m.startswith(word)]
 
 
-# --- tile -----------------------------------------------------------------------
+# --- tile --------------------------------------------------------------------
 
 def marker_lines(frame, name):
     """(opening, closing) of a marker in the file of the frame, or None."""
@@ -143,8 +144,8 @@ weights."""
         for frame in with_callers(here()):
             if self.chosen(frame) or self.of_heads(frame):
                 return
-        raise Mistake("there is no tile in this frame; stop in a stage first" +
-                      hint("score", "scores", "maximum"))
+        raise Mistake("there is no tile in this frame; stop in a stage "
+                      "first" + hint("score", "scores", "maximum"))
 
     def title(self, frame, t, tokens):
         n = int(cache(frame)["tokens"])
@@ -217,7 +218,7 @@ weights."""
         return [state] * len(heads), rows
 
 
-# --- row, q8 ----------------------------------------------------------------------
+# --- row, q8 -----------------------------------------------------------------
 
 def row_of(command, text):
     """(view, "key" or "value", token) of K|V T."""
@@ -363,7 +364,7 @@ Shows the largest score M and the sum of the weights S, of each head."""
         return False
 
 
-# --- selection -----------------------------------------------------------------------
+# --- selection ---------------------------------------------------------------
 
 def ranks(values):
     """1 for the largest; of equals the first comes first."""
@@ -438,7 +439,7 @@ dropped, as far as it is known at this line."""
                 reasons[b] if reasons else ""))
 
 
-# --- expect --------------------------------------------------------------------------
+# --- expect ------------------------------------------------------------------
 
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">")
 
@@ -511,7 +512,7 @@ if they differ by no more than that part of the larger."""
             print("no: left is %s, right is %s" % (short(left), short(right)))
 
 
-# --- answer --------------------------------------------------------------------------
+# --- answer ------------------------------------------------------------------
 
 def value_end(text, at):
     """Where the TOML value that begins at text[at] ends."""
@@ -625,6 +626,21 @@ word, or a list in brackets."""
         print("%s = %s" % (words[0], value))
 
 
+class Exp(gdb.Function):
+    """$exp(x), for predictions; exact to a double."""
+
+    def __init__(self):
+        super().__init__("exp")
+
+    def invoke(self, x):
+        try:
+            return math.exp(number(x))
+        except OverflowError:
+            raise Mistake("$exp(%s) is larger than any double" %
+                          short(number(x)))
+
+
+Exp()
 for kind in (StopAt, Tile, Row, Q8, SoftmaxState, SelectionTable, Expect,
              Answer):
     kind()

@@ -11,7 +11,10 @@ namespace {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** /*argv*/) {
+  // With an argument: a loop that does not end.
+  for (volatile int i = 0; argc > 1; i = i + 1) {
+  }
   std::vector<float> keys;
   std::vector<float> values;
   for (int i = 0; i < 3 * 16; ++i) {

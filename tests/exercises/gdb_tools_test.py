@@ -79,6 +79,11 @@ def before_the_run():
     check("expect 6 * 7 == 41", "no: left is 42, right is 41")
 
 
+    check("output $exp(1) > 2.718281 && $exp(1) < 2.718282", "1")
+    refuse("output $exp(1000)",
+           "Error occurred in Python: $exp(1000) is larger than any double")
+
+
 def answer_command():
     start = ('# Counted from 0.\nsteps = ""  # a number\n'
              'names = [  # three\n  "a", "]",\n  "b"\n]\r\nlast = \'\'')

@@ -51,15 +51,15 @@ commands() {
   fi
 }
 
-# facts CODE PATTERN EXTRA: a facts.py of the lines on stdin, over
-# online_softmax with the arguments EXTRA, ends with CODE and writes JSON that
-# matches PATTERN.
+# facts CODE PATTERN EXTRA [PROGRAM]: a facts.py of the lines on stdin, over
+# online_softmax (or PROGRAM) with the arguments EXTRA, ends with CODE and writes
+# JSON that matches PATTERN.
 facts() {
   cat >"$dir/facts.py"
   rm -f "$dir/facts.json"
   # shellcheck disable=SC2086  # EXTRA is several words
   KVLAB_FACTS=$dir/facts.json debugger "$dir/facts.py" \
-    "$bin/day09_online_softmax" --context 128 --seed 3 --max-tokens 2 \
+    "${4:-$bin/day09_online_softmax}" --context 128 --seed 3 --max-tokens 2 \
     --isa scalar --threads 1 $3 >"$dir/log" 2>&1
   code=$?
   if [ $code -eq "$1" ] && grep -q -- "$2" "$dir/facts.json" &&
@@ -182,7 +182,12 @@ facts 1 '"error": "the facts ended without kvlab.done()"' '' <<'EOF'
 import kvlab
 kvlab.fact("a", 1, "")
 EOF
-# gdb is a C++ program's debugger: a crash of the program is told as such.
+facts 1 '"error": "the program did not end within 2 s of computing: ' '' "$student" <<'EOF'
+import kvlab
+kvlab.CPU_LIMIT = 2
+kvlab.run()
+EOF
+# A crash of the program is told as such.
 facts 1 '"error": "the program was stopped by SIGABRT' '' <<'EOF'
 import gdb
 import kvlab
