@@ -134,6 +134,7 @@ struct ExactAttention {
   std::vector<double> weights;    // [n] exp(score - M), not divided by the sum
   std::vector<double> out;        // [d]
   std::vector<double> tolerance;  // [d]
+  double score_error = 0;         // the most that a float score is off
   double weight_error = 0;        // the largest relative error of a weight
 };
 
@@ -167,6 +168,7 @@ inline ExactAttention Exactly(const HeadRows<double>& rows, int roundings) {
     }
     exact.scores.push_back(dot / std::sqrt(rows.d));
     errors[t] = roundings * kU * magnitude / std::sqrt(rows.d);
+    exact.score_error = std::max(exact.score_error, errors[t]);
   }
   exact.M = *std::max_element(exact.scores.begin(), exact.scores.end());
   double S = 0;
@@ -250,8 +252,11 @@ inline std::vector<Otherwise> CommonMistakes(const HeadRows<double>& rows,
                                              const ExactAttention& exact,
                                              std::span<const int> sizes) {
   std::vector<Otherwise> known;
+  // M may be looked for in each tile, or follow token by token.
+  const std::vector<int> ones(exact.scores.size(), 1);
   const auto add = [&](OnlineMistake mistake, const char* reason) {
     known.push_back({reason, OnlineWith(mistake, rows, exact.scores, sizes)});
+    known.push_back({reason, OnlineWith(mistake, rows, exact.scores, ones)});
   };
   add({.acc_kept = true},
       "this is what comes out when S is rescaled and acc is not");
@@ -261,10 +266,9 @@ inline std::vector<Otherwise> CommonMistakes(const HeadRows<double>& rows,
       "this is what comes out when M grows and neither S nor acc is rescaled");
   if (sizes.size() > 1) {
     const std::span<const int> fewer = sizes.first(sizes.size() - 1);
-    add({}, "");
-    known.back() = {StrCat("this is the result without the last ", sizes.back(),
-                           " of the ", rows.tokens(), " tokens"),
-                    OnlineWith({}, rows, exact.scores, fewer)};
+    known.push_back({StrCat("this is the result without the last ",
+                            sizes.back(), " of the ", rows.tokens(), " tokens"),
+                     OnlineWith({}, rows, exact.scores, fewer)});
   }
   std::vector<double> unscaled = exact.scores;
   for (double& score : unscaled) score *= std::sqrt(rows.d);
