@@ -1,0 +1,105 @@
+"""What the single pass does once, for each tile, and for each token."""
+
+import kvlab
+
+passes = {"quantise_q": 0, "score": 0, "rescale": 0, "normalise": 0}
+tiles = []  # tokens of each, in the first call
+queries = 0  # quantised in the first decode step
+keys = 0
+key_scales = []
+q_seen = []  # the codes and scales of the first head's query, at each tile
+
+
+def first_call(frame):
+    given = kvlab.var(frame, "input")
+    return not (kvlab.number(given["layer"]) or kvlab.number(given["first_head"]))
+
+
+def counter(marker):
+    def handler(frame):
+        passes[marker] += first_call(frame)
+
+    return handler
+
+
+def score(frame):
+    if not first_call(frame):
+        return
+    tiles.append(kvlab.number(kvlab.var(frame, "tokens")))
+    q = kvlab.items(kvlab.var(frame, "heads"))[0]["q"]
+    q_seen.append(
+        [kvlab.number(x) for x in kvlab.items(q["codes_"]) + kvlab.items(q["scales_"])]
+    )
+    if not key_scales:
+        kv = kvlab.var(frame, "kv")
+        n = kvlab.number(kv["tokens"])
+        key_scales.extend(map(kvlab.number, kvlab.array_at(kv["key_scales"], n)))
+
+
+def quantised(frame):
+    global queries
+    # Prefill quantises the queries of the prompt.
+    queries += (frame.older().name() or "").startswith("kvlab::Q8SinglePass::Attend")
+
+
+def appended(frame):
+    global keys
+    layer = kvlab.number(kvlab.var(frame, "layer"))
+    if layer == 0 and queries:
+        return True  # the second decode step begins
+    if kvlab.number(kvlab.var(frame, "count")) == 1:
+        keys += kvlab.number(kvlab.var(frame, "this")["shape_"]["kv_heads"])
+    return False
+
+
+for marker in passes:
+    file = "online_softmax.cpp" if marker == "rescale" else "q8_single_pass.cpp"
+    kvlab.on(f"{file}:{marker}", counter(marker))
+kvlab.on("q8_single_pass.cpp:score", score)
+kvlab.on_function(
+    # That it is made, and not that it is copied.
+    "kvlab::QuantisedQuery::QuantisedQuery"
+    "(kvlab::Primitives const&, float const*, int)",
+    quantised,
+)
+kvlab.on_function("kvlab::KvCache::Append", appended)
+kvlab.run()
+
+n = sum(tiles)
+group = passes["rescale"] // len(tiles)
+kvlab.fact(
+    "passes",
+    list(passes.values()),
+    f"the {n} tokens come in tiles of up to {max(tiles)}, and each of the {group} "
+    "heads has an M of its own",
+)
+kvlab.fact(
+    "queries",
+    queries,
+    f"one call quantises the queries of {group} heads, before its first tile",
+)
+kvlab.fact(
+    "keys",
+    keys,
+    "in a decode step each layer appends one token, with one key and one value "
+    "for each KV head; what it appended before stays",
+)
+kvlab.fact(
+    "key_scale_uses",
+    group * n,
+    f"in the call the tiles have {', '.join(map(str, tiles))} tokens; every head "
+    "has a score of every token",
+)
+kvlab.fact(
+    "too_large",
+    sum(scale > key_scales[0] for scale in key_scales),
+    "the scales of tokens 0 to 3 are %.6g, %.6g, %.6g, %.6g" % tuple(key_scales[:4]),
+)
+kvlab.fact(
+    "why",
+    "one_query" if len(set(key_scales)) > 1 and all(q == q_seen[0] for q in q_seen) else "-",
+    f"at all {len(tiles)} tiles the codes and scales of q are the same; the "
+    f"largest key scale is {max(key_scales) / min(key_scales):.3g} times the "
+    "smallest",
+)
+kvlab.done()
