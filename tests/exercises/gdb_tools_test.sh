@@ -182,6 +182,23 @@ facts 1 '"error": "the facts ended without kvlab.done()"' '' <<'EOF'
 import kvlab
 kvlab.fact("a", 1, "")
 EOF
+# A question with several right answers.
+mkdir -p "$dir/exercise"
+cat >"$dir/exercise/answers.toml" <<'EOF'
+k = 4  # places
+use = "Off"
+heads = [0, "1"]
+open = ""
+EOF
+export KVLAB_EXERCISE="$dir/exercise"
+facts 0 '"name": "k", "ok": true, "seen": "4 Off 0+1 "}' '' <<'EOF'
+import kvlab
+k, use, heads, none, gone = map(
+    kvlab.answer_of, ("k", "use", "heads", "open", "gone"))
+kvlab.judge("k", int(k) > 2, f"{k} {use} {'+'.join(heads)} {none}{gone}")
+kvlab.done()
+EOF
+unset KVLAB_EXERCISE
 # gdb is a C++ program's debugger: a crash of the program is told as such.
 facts 1 '"error": "the program was stopped by SIGABRT' '' <<'EOF'
 import gdb
