@@ -28,8 +28,8 @@ from kvlab_values import (Mistake, array_at, cache, float32, is_q8, items,
                           local, number, numbers, places_of, plain, var)
 
 __all__ = ["on", "on_function", "Watch", "run", "arguments", "var", "items",
-           "number", "numbers", "program", "fact", "done", "Mistake",
-           "array_at", "cache", "float32", "is_q8", "local", "plain"]
+           "number", "numbers", "program", "fact", "judge", "answer_of", "done",
+           "Mistake", "array_at", "cache", "float32", "is_q8", "local", "plain"]
 
 MODE = os.environ.get("KVLAB_GDB_MODE") or "native"
 if MODE not in ("native", "qemu", "aarch64"):
@@ -321,6 +321,30 @@ def fact(name, value, seen, within=0):
         raise Mistake("fact %s is given twice" % name)
     _facts.append({"name": name, "value": _plain_fact(name, value),
                    "within": within, "seen": seen})
+
+
+def answer_of(name):
+    """What the student wrote: the text of a number or a word, a list of these,
+    or "" where there is no answer yet."""
+    from kvlab_commands import answers_of  # which needs this module
+    folder = os.environ.get("KVLAB_EXERCISE")
+    if not folder:
+        raise Mistake("no exercise is open: KVLAB_EXERCISE is not set")
+    with open(os.path.join(folder, "answers.toml"), encoding="utf-8") as file:
+        text = file.read()
+    start, end = answers_of(text).get(name, (0, 0))
+    value = text[start:end]
+    if value[:1] != "[":
+        return value.strip("\"' \t")
+    places = [p.strip("\"' \t\r\n") for p in value[1:-1].split(",")]
+    return [p for p in places if p]
+
+
+def judge(name, ok, seen):
+    """For a question with several right answers: is the student's one?"""
+    if any(f["name"] == name for f in _facts):
+        raise Mistake("fact %s is given twice" % name)
+    _facts.append({"name": name, "ok": bool(ok), "seen": seen})
 
 
 def _write(what):

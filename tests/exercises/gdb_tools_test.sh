@@ -187,6 +187,23 @@ import kvlab
 kvlab.CPU_LIMIT = 2
 kvlab.run()
 EOF
+# A question with several right answers.
+mkdir -p "$dir/exercise"
+cat >"$dir/exercise/answers.toml" <<'EOF'
+k = 4  # places
+use = "Off"
+heads = [0, "1"]
+open = ""
+EOF
+export KVLAB_EXERCISE="$dir/exercise"
+facts 0 '"name": "k", "ok": true, "seen": "4 Off 0+1 "}' '' <<'EOF'
+import kvlab
+k, use, heads, none, gone = map(
+    kvlab.answer_of, ("k", "use", "heads", "open", "gone"))
+kvlab.judge("k", int(k) > 2, f"{k} {use} {'+'.join(heads)} {none}{gone}")
+kvlab.done()
+EOF
+unset KVLAB_EXERCISE
 # A crash of the program is told as such.
 facts 1 '"error": "the program was stopped by SIGABRT' '' <<'EOF'
 import gdb
