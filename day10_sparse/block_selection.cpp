@@ -83,7 +83,8 @@ Selection TopKSelector::Select(const SelectionInput& input) const {
   // The last block holds the newest tokens, which no prompt query has seen
   // whole and which the next token nearly always needs. It takes the place that
   // was given last, never a reserved one: with k = 1 and importance it cannot
-  // come in. [recency]
+  // come in.
+  // [recency]
   BlockReason& newest = selection.reasons[blocks - 1];
   if (!IsTaken(newest) && filled > 0) {
     selection.reasons[candidates[filled - 1]] = BlockReason::kEvictedByRecency;
