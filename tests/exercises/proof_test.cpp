@@ -271,6 +271,7 @@ TEST_P(CodeExercise, StarterFailsAsItsTextSaysAndTheSolutionPasses) {
   const CheckResult starter = student.Check();
   EXPECT_EQ(starter.verdict, CheckVerdict::kTestsFailed) << starter.text;
   EXPECT_EQ(FirstFailure(starter), e.starter_fails) << starter.text;
+  EXPECT_EQ(starter.text.find("warns"), std::string::npos) << starter.text;
   EXPECT_TRUE(Has(ReadFile(TheCourse().Folder(e) / "README.md"),
                   "`" + e.starter_fails + "`"));
 
@@ -279,6 +280,7 @@ TEST_P(CodeExercise, StarterFailsAsItsTextSaysAndTheSolutionPasses) {
   WriteFile(student.File(), solution);
   const CheckResult solved = student.Check();
   EXPECT_EQ(solved.verdict, CheckVerdict::kPassed) << solved.text;
+  EXPECT_EQ(solved.text.find("warns"), std::string::npos) << solved.text;
 
   Student other(e, kSeeds[1]);
   WriteFile(other.File(), solution);
@@ -338,6 +340,13 @@ TEST_F(StudentsCode, ThatDoesNotCompileIsShownWithItsLines) {
   EXPECT_TRUE(Has(result.text, "this is no code"));
 }
 
+TEST_F(StudentsCode, WarningsAreShownAndStopNothing) {
+  const CheckResult result = CheckWith("  int never_used = 1;");
+  EXPECT_EQ(result.verdict, CheckVerdict::kTestsFailed);
+  EXPECT_TRUE(Has(result.text, "The compiler warns"));
+  EXPECT_TRUE(Has(result.text, "never_used"));
+}
+
 TEST_F(StudentsCode, ThatCrashesFailsItsTest) {
   const CheckResult result =
       CheckWith("  volatile int* nowhere = nullptr; *nowhere = 1;");
@@ -353,8 +362,7 @@ TEST_F(StudentsCode, WhatItPrintsIsShown) {
 }
 
 TEST_F(StudentsCode, ThatNeverEndsIsStopped) {
-  const CheckResult result =
-      CheckWith("  for (volatile int i = 0; i < 1; i = 0) {}");
+  const CheckResult result = CheckWith("  for (;;) asm volatile(\"\");");
   EXPECT_EQ(result.verdict, CheckVerdict::kTestsFailed);
   EXPECT_TRUE(Has(result.text, "did not end in 20 seconds"));
 }
