@@ -103,6 +103,8 @@ def start(words, output=None):
     """Starts the program of this gdb with arguments `words`, to where gdb can
     let it continue, under qemu. `output`: file for what it prints."""
     global _qemu
+    if gdb.selected_inferior().pid != 0:
+        gdb.execute("kill", to_string=True)
     _stop_qemu()
     path = gdb.current_progspace().filename
     if path is None:

@@ -13,8 +13,7 @@ namespace {
 
 int main(int argc, char** /*argv*/) {
   // With an argument: a loop that does not end.
-  for (volatile int i = 0; argc > 1; i = i + 1) {
-  }
+  while (argc > 1) asm volatile("");
   std::vector<float> keys;
   std::vector<float> values;
   for (int i = 0; i < 3 * 16; ++i) {
