@@ -247,6 +247,9 @@ def q8_single_pass():
     go()
     check("tile", "tokens 0 to 31 of 129\n  head 0: weights\n*"
           "  head 1: weights\n*")
+    check("p heads.size()", "$~ = 2")
+    check("p heads[1].id", "$~ = {layer 0, head 1, position 128}")
+    check("p heads[1].softmax.acc", "$~ = [128] = {~*...}")
     check("p heads[0].q", "$~ = {codes [128] {~, ~, ~, ~, ~, ~, ~, ~, ...}, "
           "scales [4] {~, ~, ~, ~}}")
 
