@@ -66,7 +66,7 @@ kvlab.fact("factor", last["factor"],
 kvlab.fact("S_after", last["S"],
            "S was first multiplied by the factor, and then the weight of the "
            "token was added: exp(score - M), where M is its score",
-           within=1e-5)
+           within=2e-6)
 kvlab.fact("share", 1 / S_end[0],
            "at [normalise] S held the weights of all tokens, relative to the "
            "last M; the token's own weight is exp(0)", within=1e-4)

@@ -38,6 +38,8 @@ if MODE not in ("native", "qemu", "aarch64"):
 ARM_LIBRARIES = "/usr/aarch64-linux-gnu"
 if MODE == "aarch64":
     gdb.execute("set sysroot " + ARM_LIBRARIES)
+    gdb.execute("set solib-search-path "
+                "/lib/aarch64-linux-gnu:/usr/lib/aarch64-linux-gnu")
 
 # A name in the debug information may be relative to where the program was
 # built, and that is a folder beside bin/.
@@ -103,6 +105,8 @@ def start(words, output=None):
     """Starts the program of this gdb with arguments `words`, to where gdb can
     let it continue, under qemu. `output`: file for what it prints."""
     global _qemu
+    if gdb.selected_inferior().pid != 0:
+        gdb.execute("kill", to_string=True)
     _stop_qemu()
     path = gdb.current_progspace().filename
     if path is None:
@@ -390,6 +394,8 @@ def _uncaught(kind, error, trace):
 def _leaving(_event):
     if os.environ.get("KVLAB_FACTS") and not _done:
         _fail("the facts ended without kvlab.done()")
+    if _qemu is not None and gdb.selected_inferior().pid != 0:
+        gdb.execute("kill", to_string=True)
     _stop_qemu()
 
 

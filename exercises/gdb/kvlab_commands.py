@@ -8,15 +8,18 @@ import gdb
 from kvlab_printers import reason, short
 from kvlab_values import (Mistake, all_markers, array_at, cache, extent, field,
                           float32, here, hint, is_float32, is_q8, items,
-                          local, number, numbers, places_of, plain, symbols,
-                          type_name, with_callers)
+                          local, markers_here, number, numbers, places_of,
+                          plain, symbols, type_name, with_callers)
 
 
 class Command(gdb.Command):
     """A command whose errors are one line."""
 
     def __init__(self):
-        super().__init__(self.name, gdb.COMMAND_USER, self.completes)
+        if self.completes is None:  # by the method `complete`
+            super().__init__(self.name, gdb.COMMAND_USER)
+        else:
+            super().__init__(self.name, gdb.COMMAND_USER, self.completes)
 
     completes = gdb.COMPLETE_NONE
 
@@ -53,12 +56,13 @@ def table(values, first=0, per_line=8, form="%13.6g", indent="  "):
             form % v for v in values[i:i + per_line])))
 
 
-# --- stop-at --------------------------------------------------------------------
+# --- stop-at -----------------------------------------------------------------
 
 class StopAt(Command):
     """stop-at [FILE:]NAME [if CONDITION]
 Stops at the first line of code after the marker // [NAME] of a source file."""
     name = "stop-at"
+    completes = None
 
     def do(self, text):
         found = re.match(r"^(\S+)(?:\s+if\b\s*(.*))?$", text)
@@ -75,7 +79,7 @@ Stops at the first line of code after the marker // [NAME] of a source file."""
                                   "understood there: %s" % error)
 
     def complete(self, _text, word):
-        return [m for m in sorted(all_markers()) if m.startswith(word)]
+        return [m for m in sorted(markers_here()) if m.startswith(word)]
 
 
 # --- tile --------------------------------------------------------------------
@@ -277,7 +281,7 @@ Shows the codes and the scale of a row of a q8 cache."""
         table(codes, per_line=16, form="%5d")
 
 
-# --- softmax-state -----------------------------------------------------------------
+# --- softmax-state -----------------------------------------------------------
 
 def state_line(name, M, S, note=""):
     print("  %-8s M = %-14s S = %s%s" % (name, M, S, note))
