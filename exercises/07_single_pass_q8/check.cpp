@@ -210,7 +210,7 @@ Q8Problem DrawnProblem(RandomNumbers& random, int n, int d) {
     }
     return QuantisedRows(d, rows);
   };
-  const auto widened = [n, d](const CodeRows& rows) {
+  const auto widened = [n](const CodeRows& rows) {
     std::vector<double> numbers;
     for (int t = 0; t < n; ++t) {
       for (const int code : rows.Codes(t)) {
