@@ -1,5 +1,6 @@
 """What the single pass does once, for each tile, and for each token."""
 
+import gdb
 import kvlab
 
 passes = {"quantise_q": 0, "score": 0, "rescale": 0, "normalise": 0}
@@ -17,6 +18,7 @@ def first_call(frame):
 
 def counter(marker):
     def handler(frame):
+        query.enabled = True
         passes[marker] += first_call(frame)
 
     return handler
@@ -36,10 +38,22 @@ def score(frame):
         key_scales.extend(map(kvlab.number, kvlab.array_at(kv["key_scales"], n)))
 
 
-def quantised(frame):
-    global queries
-    # Prefill quantises the queries of the prompt.
-    queries += (frame.older().name() or "").startswith("kvlab::Q8SinglePass::Attend")
+class Quantised(gdb.Breakpoint):
+    """Counts queries as they are quantised, and not as they are copied. Prefill
+    quantises those of the prompt: it stops from the first call on only."""
+
+    def __init__(self):
+        super().__init__(
+            "kvlab::QuantisedQuery::QuantisedQuery"
+            "(kvlab::Primitives const&, float const*, int)",
+            internal=True,
+        )
+        self.enabled = False
+
+    def stop(self):
+        global queries
+        queries += 1
+        return False
 
 
 def appended(frame):
@@ -52,16 +66,11 @@ def appended(frame):
     return False
 
 
+query = Quantised()
 for marker in passes:
     file = "online_softmax.cpp" if marker == "rescale" else "q8_single_pass.cpp"
     kvlab.on(f"{file}:{marker}", counter(marker))
 kvlab.on("q8_single_pass.cpp:score", score)
-kvlab.on_function(
-    # That it is made, and not that it is copied.
-    "kvlab::QuantisedQuery::QuantisedQuery"
-    "(kvlab::Primitives const&, float const*, int)",
-    quantised,
-)
 kvlab.on_function("kvlab::KvCache::Append", appended)
 kvlab.run()
 

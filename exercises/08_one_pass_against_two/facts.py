@@ -33,6 +33,24 @@ assert row_bytes * rows == report["kv"]["bytes"]
 calls = []  # the first: stored; the second, of the next KV head, is made to rescan
 
 
+class Rows(gdb.Breakpoint):
+    """Adds up what a function of TileReader is asked for. Prefill asks it too: it
+    stops from the first call on only."""
+
+    def __init__(self, function, kind):
+        super().__init__("kvlab::TileReader::" + function, internal=True)
+        self.enabled = False
+        self.kind = kind
+
+    def stop(self):
+        count = kvlab.var(gdb.newest_frame(), "count")
+        calls[-1][self.kind].append(kvlab.number(count))
+        return False
+
+
+readers = [Rows("Scores", "keys"), Rows("AddValues", "values")]
+
+
 def begins(frame):
     if len(calls) == 2:
         return True
@@ -41,15 +59,9 @@ def begins(frame):
         int(rescan.address), bytes([len(calls)])
     )
     calls.append({"keys": [], "values": [], "scores": 0})
-
-
-def count(kind):
-    def handler(frame):
-        # Prefill reads tiles too.
-        if calls and "TwoPass::Attend" in (frame.older().name() or ""):
-            calls[-1][kind].append(kvlab.number(kvlab.var(frame, "count")))
-
-    return handler
+    for reader in readers:
+        reader.enabled = True
+    return False
 
 
 def kept(frame):
@@ -58,8 +70,6 @@ def kept(frame):
 
 
 kvlab.on_function("kvlab::TwoPass::Attend", begins)
-kvlab.on_function("kvlab::TileReader::Scores", count("keys"))
-kvlab.on_function("kvlab::TileReader::AddValues", count("values"))
 kvlab.on("two_pass.cpp:weights_and_values", kept)
 kvlab.run()
 stored, rescan = calls

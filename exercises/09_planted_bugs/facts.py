@@ -30,14 +30,14 @@ def attention(dump):
     return [rows[i : i + heads] for i in range(0, len(rows), heads)]
 
 
-def run(program, context, tile=TILE):
-    """The attention of step 0, and [(layer, head)] -> its trace."""
+def run(program, context):
+    """The attention of step 0, and {(layer, head): its trace}."""
     with tempfile.TemporaryDirectory() as folder:
         dump = pathlib.Path(folder, "dump.safetensors")
         trace = pathlib.Path(folder, "trace.json")
         kvlab.program(
             *program,
-            *("--context", str(context), "--seed", SEED, "--tile", str(tile)),
+            *("--context", str(context), "--seed", SEED),
             *("--max-tokens", "2", "--threads", "1", "--dump", str(dump)),
             *("--trace", str(trace)),
             *("--trace-layer", "all", "--trace-head", "all"),
@@ -56,13 +56,14 @@ def listed(numbers):
 n = CONTEXT + 1
 if n % TILE == 0:
     n += 1
-whole = n // TILE * TILE
 right, right_trace = run(RIGHT, n - 1)
-right_whole, _ = run(RIGHT, whole - 1)
 layers = []
 for letter, program in PLANTED.items():
     found, trace = run(program, n - 1)
-    layer = next(i for i, _ in enumerate(right) if found[i] != right[i])
+    wrong = [i for i, _ in enumerate(right) if found[i] != right[i]]
+    if not wrong:
+        raise kvlab.Mistake(f"planted_{letter} computes what the right program does")
+    layer = wrong[0]
     layers.append(layer)
     heads = range(len(right[layer]))
     equal = [h for h in heads if found[layer][h] == right[layer][h]]
@@ -79,10 +80,13 @@ for letter, program in PLANTED.items():
             f"planted_{letter} first differs at element 0 of head "
             f"{next(h for h in heads if h not in equal)} of layer {layer}",
         )
-    elif run(program, whole - 1)[0] == right_whole:
+    elif len(trace[layer, 0]) < len(right_trace[layer, 0]):
         bug = "tail"
-        seen = f"with --context {whole - 1} all of its attention is right"
         tiles = trace[layer, 0]
+        seen = (
+            f"in the trace of that layer it has {len(tiles)} tiles, and the right "
+            f"program {len(right_trace[layer, 0])}"
+        )
         kvlab.fact(
             "lost_tokens",
             n - sum(len(tile["scores"]) for tile in tiles),
