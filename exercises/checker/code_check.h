@@ -4,11 +4,13 @@
 /// which lesson has it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "common/base/error.h"
 
@@ -59,6 +61,9 @@ class CodeCheck {
  private:
   template <typename T>
   static std::string Text(const T& value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(value)) return "nan";  // whatever its sign
+    }
     std::ostringstream out;
     out.precision(9);
     out << value;

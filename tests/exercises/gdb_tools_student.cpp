@@ -13,11 +13,7 @@ namespace {
 
 int main(int argc, char** /*argv*/) {
   // With an argument: a loop that does not end.
-<<<<<<< HEAD
-  while (argc > 1) asm volatile("" : "+r"(argc));
-=======
   while (argc > 1) asm volatile("");
->>>>>>> 472da82eef26227a76130d7fbb18d2e0a4af090b
   std::vector<float> keys;
   std::vector<float> values;
   for (int i = 0; i < 3 * 16; ++i) {
