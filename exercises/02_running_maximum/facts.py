@@ -2,7 +2,8 @@ import kvlab
 
 LAYER, HEAD = 2, 0
 
-weigh_calls = 0
+layers = set()
+weighed = 0  # calls of Weigh in LAYER; all layers do the same
 n = []      # tokens in the cache, a call
 loops = 0   # bodies of the loop in the call that is looked at
 M = []      # before each token of head 0
@@ -11,8 +12,10 @@ scores = []
 
 def enter(frame):
     given = kvlab.var(frame, "input")
-    mine = (kvlab.number(given["layer"]) == LAYER and
-            kvlab.number(given["first_head"]) == HEAD)
+    layer = kvlab.number(given["layer"])
+    layers.add(layer)
+    mine = layer == LAYER and kvlab.number(given["first_head"]) == HEAD
+    all_heads.enabled = layer == LAYER
     body.enabled = mine
     end.enabled = mine
     if mine:
@@ -25,8 +28,8 @@ def loop(frame):
 
 
 def weigh(frame):
-    global weigh_calls
-    weigh_calls += 1
+    global weighed
+    weighed += 1
     if not body.enabled:
         return
     state = frame.read_var("this")
@@ -43,9 +46,10 @@ def finish(frame):
 
 kvlab.on_function("kvlab::OnlineSoftmaxStage::Attend", enter)
 body = kvlab.on("score", loop)
-kvlab.on("rescale", weigh)
+all_heads = kvlab.on("rescale", weigh)
 end = kvlab.on("normalise", finish)
-body.enabled = end.enabled = False
+for watch in (all_heads, body, end):
+    watch.enabled = False
 kvlab.run()
 
 after = M[1:]
@@ -64,7 +68,7 @@ kvlab.fact("tokens_at_entry", n[0],
 kvlab.fact("loop_count", loops,
            "with --tile 1 the stop at [score] came once for every token that "
            "tile names, from token 0 on; the last one is in the cache too")
-kvlab.fact("weigh_calls", weigh_calls,
+kvlab.fact("weigh_calls", weighed * len(layers),
            "one call of Attend serves the query heads of one KV head, and "
            "each of them calls Weigh for every tile; the model has 3 layers")
 kvlab.fact("rescales", rescales,
