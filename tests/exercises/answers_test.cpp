@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "exercises/checker/yours.h"
 #include "tests/loader/temp_dir.h"
 
@@ -26,7 +28,10 @@ class AnswersTest : public testing::Test {
     WriteFile(dir_ / "answers.toml", text);
     return Judge(facts, ReadAnswers(dir_ / "answers.toml"));
   }
-  Judgement First(const std::string& text) { return JudgeFile(text).front(); }
+  Judgement Of(const std::string& name, const std::string& text) {
+    const auto judged = JudgeFile(text);
+    return *std::ranges::find(judged, name, &Judgement::name);
+  }
 
   TempDir dir_;
 };
@@ -39,13 +44,13 @@ TEST_F(AnswersTest, RightOnes) {
 
 TEST_F(AnswersTest, TellsMissingFromNoNumberFromWrong) {
   for (const char* empty : {"steps = \"\"", "steps = []", "other = 1"}) {
-    EXPECT_EQ(First(empty).verdict, AnswerVerdict::kMissing) << empty;
+    EXPECT_EQ(Of("steps", empty).verdict, AnswerVerdict::kMissing) << empty;
   }
   for (const char* text :
        {"steps = \"many\"", "steps = \"3,5\"", "steps = \"0x10\"",
         "steps = true", "steps = \"12 tokens\"", "steps = nan",
         "steps = \"1e999\""}) {
-    EXPECT_EQ(First(text).verdict, AnswerVerdict::kNotANumber) << text;
+    EXPECT_EQ(Of("steps", text).verdict, AnswerVerdict::kNotANumber) << text;
   }
   for (const char* wrong :
        {"steps = 206", "steps = 208", "steps = \"-207\"", "steps = 207.5",
@@ -54,18 +59,18 @@ TEST_F(AnswersTest, TellsMissingFromNoNumberFromWrong) {
     const auto expected = std::string(wrong) == "steps = [207]"
                               ? AnswerVerdict::kRight
                               : AnswerVerdict::kWrong;
-    EXPECT_EQ(First(wrong).verdict, expected) << wrong;
+    EXPECT_EQ(Of("steps", wrong).verdict, expected) << wrong;
   }
 }
 
 TEST_F(AnswersTest, AWrongOneIsShownWhatTheRunShowed) {
-  const Judgement j = First("steps = 206");
+  const Judgement j = Of("steps", "steps = 206");
   EXPECT_EQ(j.text, "wrong: you wrote 206. look at n.");
 }
 
 TEST_F(AnswersTest, FloatsAgreeWithinTheirTolerance) {
   const auto verdict = [&](const char* text) {
-    return JudgeFile(text)[1].verdict;
+    return Of("largest", text).verdict;
   };
   EXPECT_EQ(verdict("largest = 0.1251"), AnswerVerdict::kRight);
   EXPECT_EQ(verdict("largest = 0.1252"), AnswerVerdict::kWrong);
