@@ -258,7 +258,8 @@ def run(*more):
 
 def program(*words, timeout=50):
     """Runs a program of the build (its name, then its arguments) and returns
-    what it prints. Mistake if it does not exit with 0."""
+    what it prints. Mistake if it does not exit with 0. Nothing traces it, so
+    it is emulated only where it is for another CPU."""
     folder = os.environ.get("KVLAB_BIN") or os.path.dirname(
         gdb.current_progspace().filename or ".")
     path = os.path.join(folder, str(words[0]))
@@ -267,7 +268,8 @@ def program(*words, timeout=50):
             words[0], path))
     try:
         done_ = subprocess.run(
-            _emulator() + [path] + [str(w) for w in words[1:]],
+            (_emulator() if MODE == "aarch64" else []) + [path] +
+            [str(w) for w in words[1:]],
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout, preexec_fn=_die_with_gdb)
     except subprocess.TimeoutExpired:
