@@ -14,6 +14,7 @@ A handler is called where the program has stopped and must not make it go on.
 import json
 import math
 import os
+import resource
 import shlex
 import shutil
 import subprocess
@@ -26,9 +27,10 @@ import gdb
 from kvlab_values import (Mistake, array_at, cache, float32, is_q8, items,
                           local, number, numbers, places_of, plain, var)
 
-__all__ = ["on", "on_function", "Watch", "arguments", "run", "var", "items", "number", "numbers",
-           "program", "fact", "answer_of", "judge", "done", "Mistake", "array_at", "cache",
-           "float32", "is_q8", "local", "plain"]
+__all__ = ["on", "on_function", "Watch", "run", "arguments", "var", "items",
+           "number", "numbers", "program", "fact", "answer_of", "judge", "done",
+           "Mistake", "array_at", "cache", "float32", "is_q8", "local",
+           "plain"]
 
 MODE = os.environ.get("KVLAB_GDB_MODE") or "native"
 if MODE not in ("native", "qemu", "aarch64"):
@@ -37,6 +39,8 @@ if MODE not in ("native", "qemu", "aarch64"):
 ARM_LIBRARIES = "/usr/aarch64-linux-gnu"
 if MODE == "aarch64":
     gdb.execute("set sysroot " + ARM_LIBRARIES)
+    gdb.execute("set solib-search-path "
+                "/lib/aarch64-linux-gnu:/usr/lib/aarch64-linux-gnu")
 
 # A name in the debug information may be relative to where the program was
 # built, and that is a folder beside bin/.
@@ -64,14 +68,22 @@ def _emulator():
     cpu = "x86_64" if MODE == "qemu" else "aarch64"
     for name in ("qemu-" + cpu, "qemu-" + cpu + "-static"):
         if shutil.which(name):
-            more = ["-L", ARM_LIBRARIES] if MODE == "aarch64" else []
+            more = (["-cpu", "max", "-L", ARM_LIBRARIES]
+                    if MODE == "aarch64" else [])
             return [shutil.which(name)] + more
     raise Mistake("qemu-%s is not installed: apt-get install qemu-user-static"
                   % cpu)
 
 
+# Seconds of computing after which a program is taken for one that does not
+# end; what gdb itself takes does not count.
+CPU_LIMIT = 40 if MODE == "native" else 150
+
+
 def _die_with_gdb():
     """Runs in the new process: it must not outlive gdb."""
+    if os.environ.get("KVLAB_FACTS"):
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT + 5))
     try:
         import ctypes
         ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
@@ -94,6 +106,8 @@ def start(words, output=None):
     """Starts the program of this gdb with arguments `words`, to where gdb can
     let it continue, under qemu. `output`: file for what it prints."""
     global _qemu
+    if gdb.selected_inferior().pid != 0:
+        gdb.execute("kill", to_string=True)
     _stop_qemu()
     path = gdb.current_progspace().filename
     if path is None:
@@ -139,7 +153,7 @@ if MODE != "native":
     Run()
 
 
-# --- Handlers ------------------------------------------------------------------
+# --- Handlers ----------------------------------------------------------------
 
 class _State:
     error = None      # what a handler raised
@@ -224,12 +238,16 @@ def run(*more):
     with tempfile.NamedTemporaryFile(prefix="kvlab.", suffix=".out") as out:
         try:
             if MODE == "native":
+                gdb.execute("set exec-wrapper sh -c 'ulimit -S -t %d; "
+                            "exec \"$@\"' sh" % CPU_LIMIT)
                 try:
                     gdb.execute("run %s >%s 2>&1 </dev/null" % (
                         " ".join(map(shlex.quote, words)), out.name),
                         to_string=True)
                 finally:
-                    gdb.execute("set args " + " ".join(map(shlex.quote, old)))
+                    gdb.execute("unset exec-wrapper")
+                    gdb.execute("set args " +
+                                " ".join(map(shlex.quote, old)))
             else:
                 start(words, out)
                 gdb.execute("continue", to_string=True)
@@ -249,6 +267,9 @@ def run(*more):
         if alive:
             signal = [w for w in stopped.replace(",", " ").split()
                       if w.startswith("SIG")]
+            if signal == ["SIGXCPU"]:
+                raise Mistake("the program did not end within %d s of "
+                              "computing: does a loop not end?" % CPU_LIMIT)
             raise Mistake("the program was stopped by %s: %s" % (
                 signal[0] if signal else "a signal", _tail(out.name)))
         if _State.exit_code != 0:
@@ -281,7 +302,7 @@ def program(*words, timeout=50):
     return done_.stdout
 
 
-# --- Facts -----------------------------------------------------------------------
+# --- Facts -------------------------------------------------------------------
 
 _facts = []
 
@@ -376,6 +397,8 @@ def _uncaught(kind, error, trace):
 def _leaving(_event):
     if os.environ.get("KVLAB_FACTS") and not _done:
         _fail("the facts ended without kvlab.done()")
+    if _qemu is not None and gdb.selected_inferior().pid != 0:
+        gdb.execute("kill", to_string=True)
     _stop_qemu()
 
 

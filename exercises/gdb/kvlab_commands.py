@@ -1,4 +1,5 @@
 """The commands for students: README.md beside this file shows each."""
+import math
 import os
 import re
 
@@ -7,15 +8,18 @@ import gdb
 from kvlab_printers import reason, short
 from kvlab_values import (Mistake, all_markers, array_at, cache, extent, field,
                           float32, here, hint, is_float32, is_q8, items,
-                          local, number, numbers, places_of, plain, symbols,
-                          type_name, with_callers)
+                          local, markers_here, number, numbers, places_of,
+                          plain, symbols, type_name, with_callers)
 
 
 class Command(gdb.Command):
     """A command whose errors are one line."""
 
     def __init__(self):
-        super().__init__(self.name, gdb.COMMAND_USER, self.completes)
+        if self.completes is None:  # by the method `complete`
+            super().__init__(self.name, gdb.COMMAND_USER)
+        else:
+            super().__init__(self.name, gdb.COMMAND_USER, self.completes)
 
     completes = gdb.COMPLETE_NONE
 
@@ -52,12 +56,13 @@ def table(values, first=0, per_line=8, form="%13.6g", indent="  "):
             form % v for v in values[i:i + per_line])))
 
 
-# --- stop-at --------------------------------------------------------------------
+# --- stop-at -----------------------------------------------------------------
 
 class StopAt(Command):
     """stop-at [FILE:]NAME [if CONDITION]
 Stops at the first line of code after the marker // [NAME] of a source file."""
     name = "stop-at"
+    completes = None
 
     def do(self, text):
         found = re.match(r"^(\S+)(?:\s+if\b\s*(.*))?$", text)
@@ -74,10 +79,10 @@ Stops at the first line of code after the marker // [NAME] of a source file."""
                                   "understood there: %s" % error)
 
     def complete(self, _text, word):
-        return [m for m in sorted(all_markers()) if m.startswith(word)]
+        return [m for m in sorted(markers_here()) if m.startswith(word)]
 
 
-# --- tile -----------------------------------------------------------------------
+# --- tile --------------------------------------------------------------------
 
 def marker_lines(frame, name):
     """(opening, closing) of a marker in the file of the frame, or None."""
@@ -143,8 +148,8 @@ weights."""
         for frame in with_callers(here()):
             if self.chosen(frame) or self.of_heads(frame):
                 return
-        raise Mistake("there is no tile in this frame; stop in a stage first" +
-                      hint("score", "scores", "maximum"))
+        raise Mistake("there is no tile in this frame; stop in a stage "
+                      "first" + hint("score", "scores", "maximum"))
 
     def title(self, frame, t, tokens):
         n = int(cache(frame)["tokens"])
@@ -217,7 +222,7 @@ weights."""
         return [state] * len(heads), rows
 
 
-# --- row, q8 ----------------------------------------------------------------------
+# --- row, q8 -----------------------------------------------------------------
 
 def row_of(command, text):
     """(view, "key" or "value", token) of K|V T."""
@@ -276,7 +281,7 @@ Shows the codes and the scale of a row of a q8 cache."""
         table(codes, per_line=16, form="%5d")
 
 
-# --- softmax-state -----------------------------------------------------------------
+# --- softmax-state -----------------------------------------------------------
 
 def state_line(name, M, S, note=""):
     print("  %-8s M = %-14s S = %s%s" % (name, M, S, note))
@@ -363,7 +368,7 @@ Shows the largest score M and the sum of the weights S, of each head."""
         return False
 
 
-# --- selection -----------------------------------------------------------------------
+# --- selection ---------------------------------------------------------------
 
 def ranks(values):
     """1 for the largest; of equals the first comes first."""
@@ -438,7 +443,7 @@ dropped, as far as it is known at this line."""
                 reasons[b] if reasons else ""))
 
 
-# --- expect --------------------------------------------------------------------------
+# --- expect ------------------------------------------------------------------
 
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">")
 
@@ -511,7 +516,7 @@ if they differ by no more than that part of the larger."""
             print("no: left is %s, right is %s" % (short(left), short(right)))
 
 
-# --- answer --------------------------------------------------------------------------
+# --- answer ------------------------------------------------------------------
 
 def value_end(text, at):
     """Where the TOML value that begins at text[at] ends."""
@@ -625,6 +630,21 @@ word, or a list in brackets."""
         print("%s = %s" % (words[0], value))
 
 
+class Exp(gdb.Function):
+    """$exp(x), for predictions; exact to a double."""
+
+    def __init__(self):
+        super().__init__("exp")
+
+    def invoke(self, x):
+        try:
+            return math.exp(number(x))
+        except OverflowError:
+            raise Mistake("$exp(%s) is larger than any double" %
+                          short(number(x)))
+
+
+Exp()
 for kind in (StopAt, Tile, Row, Q8, SoftmaxState, SelectionTable, Expect,
              Answer):
     kind()

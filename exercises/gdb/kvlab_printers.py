@@ -142,7 +142,7 @@ class Printers(gdb.printing.PrettyPrinter):
 gdb.printing.register_pretty_printer(None, Printers(), replace=True)
 
 
-# --- heads[0].softmax.M in an expression --------------------------------------
+# --- heads[0].softmax.M in an expression -------------------------------------
 
 class Element(gdb.xmethod.XMethodWorker):
     def get_arg_types(self):

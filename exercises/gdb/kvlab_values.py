@@ -76,12 +76,13 @@ def extent(value):
         low, high = type_.range()
         return value[low].address, high - low + 1
     name = type_name(value)
-    if name == "std::vector" and "bool" != str(type_.template_argument(0)):
+    if name == "std::vector":
         start = value["_M_impl"]["_M_start"]
+        if start.type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
+            return None  # vector<bool>
         return start, int(value["_M_impl"]["_M_finish"] - start)
     if name == "std::array":
-        count = int(type_.template_argument(1))
-        return (extent(value["_M_elems"])[0] if count else None), count
+        return extent(value["_M_elems"])
     if name == "std::span":
         storage = value["_M_extent"]
         fields = [f.name for f in storage.type.strip_typedefs().fields()]

@@ -11,7 +11,9 @@ namespace {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** /*argv*/) {
+  // With an argument: a loop that does not end.
+  while (argc > 1) asm volatile("");
   std::vector<float> keys;
   std::vector<float> values;
   for (int i = 0; i < 3 * 16; ++i) {

@@ -79,6 +79,11 @@ def before_the_run():
     check("expect 6 * 7 == 41", "no: left is 42, right is 41")
 
 
+    check("output $exp(1) > 2.718281 && $exp(1) < 2.718282", "true")
+    refuse("output $exp(1000)",
+           "$exp(1000) is larger than any double")
+
+
 def answer_command():
     start = ('# Counted from 0.\nsteps = ""  # a number\n'
              'names = [  # three\n  "a", "]",\n  "b"\n]\r\nlast = \'\'')
@@ -130,6 +135,7 @@ def online_softmax():
            "condition is not understood there: "
            'No symbol "nosuch" in current context.')
     lines("info breakpoints", 1)
+    check("complete stop-at resc", "stop-at rescale")
     check("stop-at score if t == 2",
           "Breakpoint 2 at 0x*: file *day09_kv_q8/online_softmax.cpp, line ~.")
     check("stop-at common/attention/online_softmax.cpp:[rescale] if m > M",
@@ -241,6 +247,9 @@ def q8_single_pass():
     go()
     check("tile", "tokens 0 to 31 of 129\n  head 0: weights\n*"
           "  head 1: weights\n*")
+    check("p heads.size()", "$~ = 2")
+    check("p heads[1].id", "$~ = {layer 0, head 1, position 128}")
+    check("p heads[1].softmax.acc", "$~ = [128] = {~*...}")
     check("p heads[0].q", "$~ = {codes [128] {~, ~, ~, ~, ~, ~, ~, ~, ...}, "
           "scales [4] {~, ~, ~, ~}}")
 

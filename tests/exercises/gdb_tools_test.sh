@@ -30,8 +30,9 @@ failed=0
 debugger() {
   script=$1
   shift
-  timeout -k 2 60 gdb -nx -q -batch -x "$source/exercises/gdb/init.gdb" \
-    -x "$script" --args "$@" </dev/null
+  # shellcheck disable=SC2086  # two words, or none
+  timeout -k 2 120 gdb -nx -q ${printers:-} -batch \
+    -x "$source/exercises/gdb/init.gdb" -x "$script" --args "$@" </dev/null
 }
 
 # commands PROGRAM ARGUMENTS: the checks of gdb_tools_test.py that name it.
@@ -51,15 +52,15 @@ commands() {
   fi
 }
 
-# facts CODE PATTERN EXTRA: a facts.py of the lines on stdin, over
-# online_softmax with the arguments EXTRA, ends with CODE and writes JSON that
-# matches PATTERN.
+# facts CODE PATTERN EXTRA [PROGRAM]: a facts.py of the lines on stdin, over
+# online_softmax (or PROGRAM) with the arguments EXTRA, ends with CODE and writes
+# JSON that matches PATTERN.
 facts() {
   cat >"$dir/facts.py"
   rm -f "$dir/facts.json"
   # shellcheck disable=SC2086  # EXTRA is several words
   KVLAB_FACTS=$dir/facts.json debugger "$dir/facts.py" \
-    "$bin/day09_online_softmax" --context 128 --seed 3 --max-tokens 2 \
+    "${4:-$bin/day09_online_softmax}" --context 128 --seed 3 --max-tokens 2 \
     --isa scalar --threads 1 $3 >"$dir/log" 2>&1
   code=$?
   if [ $code -eq "$1" ] && grep -q -- "$2" "$dir/facts.json" &&
@@ -78,7 +79,11 @@ args="--context 128 --seed 3 --max-tokens 2 --isa scalar --threads 1"
 {
   commands "$bin/day09_online_softmax" $args --tile 1
   commands "$bin/day09_three_pass" $args
+  # Without libstdc++'s own printers, as for a program of another CPU.
+  echo 'set auto-load python-scripts off' >"$dir/plain.gdb"
+  printers="-ix $dir/plain.gdb"
   commands "$bin/day09_q8_single_pass" $args
+  printers=
   commands "$bin/day09_two_pass" $args
   commands "$bin/day10_sparse_topk" $args --sparse-k 2
 }
@@ -199,7 +204,12 @@ kvlab.judge("k", int(k) > 2, f"{k} {use} {'+'.join(heads)} {none}{gone}")
 kvlab.done()
 EOF
 unset KVLAB_EXERCISE
-# gdb is a C++ program's debugger: a crash of the program is told as such.
+facts 1 '"error": "the program did not end within 2 s of computing: ' '' "$student" <<'EOF'
+import kvlab
+kvlab.CPU_LIMIT = 2
+kvlab.run()
+EOF
+# A crash of the program is told as such.
 facts 1 '"error": "the program was stopped by SIGABRT' '' <<'EOF'
 import gdb
 import kvlab
