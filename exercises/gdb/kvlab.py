@@ -287,7 +287,9 @@ def program(*words, timeout=50):
             words[0], path))
     try:
         done_ = subprocess.run(
-            _emulator() + [path] + [str(w) for w in words[1:]],
+            # Nothing traces it, so only another CPU's needs the emulator.
+            (_emulator() if MODE == "aarch64" else []) +
+            [path] + [str(w) for w in words[1:]],
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout, preexec_fn=_die_with_gdb)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,11 @@ import kvlab
 def draw(k, use):
     """The map of step 0: {(layer, head): a character a block}, and the blocks of
     the needle."""
-    words = kvlab.arguments() + ["--sparse-k", k, "--importance", use, "--map"]
+    words = kvlab.arguments()
+    if "--isa" in words:  # scalar is for stepping; the bits are the same
+        at = words.index("--isa")
+        del words[at:at + 2]
+    words += ["--sparse-k", k, "--importance", use, "--map"]
     text = kvlab.program("day10_sparse_topk", *words)
     calls = {}
     row = r"(?m)^(\d+) +(\d+)(?:-(\d+))? +([IPRx.]+)$"
