@@ -1,4 +1,9 @@
-"""Every choice of two runs with k = 1: with and without importance."""
+"""Every choice of two runs with k = 1: with importance, in the program under gdb,
+and without, from a trace."""
+
+import json
+import pathlib
+import tempfile
 
 import kvlab
 
@@ -36,10 +41,18 @@ with_block = sum(taken == [block] for _, taken in choices)
 steps = len({position for position, _ in choices})
 prompt = choices[0][0]
 
-choices.clear()
-kvlab.run("--importance", "off")
-off = sorted({b for _, taken in choices for b in taken})
-begin, end = choices[0][0] + 1, choices[-1][0] + 1
+with tempfile.TemporaryDirectory() as folder:
+    trace = pathlib.Path(folder, "trace.json")
+    kvlab.program(
+        *("day10_sparse_topk", *kvlab.arguments(), "--importance", "off"),
+        *("--trace", str(trace), "--trace-layer", "all"),
+        *("--trace-head", "all", "--trace-step", "all"),
+    )
+    calls = json.loads(trace.read_text())["calls"]
+off = sorted(
+    {b for c in calls for b, block in enumerate(c["blocks"]) if block["taken"]}
+)
+begin, end = calls[0]["position"] + 1, calls[-1]["position"] + 1
 
 kvlab.fact(
     "block",

@@ -82,8 +82,8 @@ end
 continue
 # From the first of them to the last none is left out.
 expect $read == (1 << ($last + 1)) - (1 << $first)
-if $last == $first + 2
-  answer blocks_off [$first, $first + 1, $last]
+if $last == $first + 1
+  answer blocks_off [$first, $last]
 else
-  answer blocks_off [$first, $first + 1, $first + 2, $last]
+  answer blocks_off [$first, $first + 1, $last]
 end
