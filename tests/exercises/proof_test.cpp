@@ -328,8 +328,11 @@ class StudentsCode : public testing::Test {
   static const Exercise& Online() { return TheCourse().Find("online_softmax"); }
   /// The starter with `code` at the start of what is the student's.
   CheckResult CheckWith(const std::string& code) {
+    return CheckWith(code,
+                     ReadFile(TheCourse().Folder(Online()) / Online().source));
+  }
+  CheckResult CheckWith(const std::string& code, std::string text) {
     Student student(Online(), kSeeds[0]);
-    std::string text = ReadFile(student.File());
     const std::string marker = "// [yours]\n";
     text.insert(text.find(marker) + marker.size(), code + "\n");
     WriteFile(student.File(), text);
@@ -356,6 +359,26 @@ TEST_F(StudentsCode, ThatCrashesFailsItsTest) {
       CheckWith("  volatile int* nowhere = nullptr; *nowhere = 1;");
   EXPECT_EQ(result.verdict, CheckVerdict::kTestsFailed);
   EXPECT_TRUE(Has(result.text, "crashed here (signal 11)"));
+}
+
+TEST_F(StudentsCode, IsRunWithASecondSeed) {
+  const std::string code = StrCat(
+      "  char words[999] = {};\n"
+      "  std::FILE* file = std::fopen(\"/proc/self/cmdline\", \"r\");\n"
+      "  const auto size = std::fread(words, 1, 999, file);\n"
+      "  std::fclose(file);\n"
+      "  if (std::string(words, size).find(\"",
+      SecondSeed(kSeeds[0]), "\") < size) __builtin_trap();");
+  const CheckResult result = CheckWith(
+      code, ReadFile(TheCourse().SolutionFolder(Online()) / Online().source));
+  EXPECT_EQ(result.verdict, CheckVerdict::kTestsFailed) << result.text;
+  EXPECT_TRUE(Has(result.text, "with a second seed"));
+}
+
+TEST_F(StudentsCode, ThatEndsTheProgramDoesNotPass) {
+  for (const char* code : {"  std::exit(0);", "  std::_Exit(0);"}) {
+    EXPECT_EQ(CheckWith(code).verdict, CheckVerdict::kTestsFailed) << code;
+  }
 }
 
 TEST_F(StudentsCode, WhatItPrintsIsShown) {
