@@ -1,10 +1,9 @@
 /// \file
 /// Stage 1 (lesson 8-1): attention for one query in three passes.
 ///
-///     score[t] = (q . K[t]) / sqrt(d)                    pass 1: scores
-///     M = max score,  p[t] = exp(score[t] - M),  l = sum of p   pass 2:
-///     softmax out = (sum over t of p[t] V[t]) / l                       pass
-///     3: values
+///     pass 1   score[t] = (q . K[t]) / sqrt(d)
+///     pass 2   M = max score, p[t] = exp(score[t] - M), l = sum of p
+///     pass 3   out = (sum over t of p[t] V[t]) / l
 ///
 /// | what                | shape, size                                     |
 /// |---------------------|-------------------------------------------------|

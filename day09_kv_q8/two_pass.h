@@ -11,7 +11,7 @@
 /// | materialised        | n scores per head     | nothing of size n         |
 /// | K codes and scales  | read once             | read twice                |
 /// | V codes and scales  | read once             | read once                 |
-/// | read per token, d=128 | 264 bytes           | 396 bytes                 |
+/// | a token, d = 128    | 264 bytes read        | 396 bytes read            |
 ///
 /// Both forms do the same arithmetic on the same numbers in the same order, so
 /// they agree to the bit; so does prefill on a q8 cache. They differ from

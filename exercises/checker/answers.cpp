@@ -94,10 +94,51 @@ bool Agrees(const Fact& fact, const Answer& answer) {
   if (fact.ok) return *fact.ok;
   const auto expected = Elements(fact.value);
   if (expected.size() != answer.values.size()) return false;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (!Agrees(expected[i], fact.within, answer.values[i])) return false;
+  const auto agrees = [&](const nlohmann::json& e, const std::string& text) {
+    return Agrees(e, fact.within, text);
+  };
+  return fact.any_order
+             ? std::ranges::is_permutation(
+                   answer.values, expected,
+                   [&](const auto& a, const auto& b) { return agrees(b, a); })
+             : std::ranges::equal(expected, answer.values, agrees);
+}
+
+/// A float with too few digits, or nearly: the idea is right.
+bool IsClose(const Fact& fact, const Answer& answer) {
+  constexpr double kClose = 0.02;
+  return !fact.ok && fact.within > 0 && fact.value.is_number() &&
+         answer.values.size() == 1 &&
+         Agrees(fact.value, kClose, answer.values[0]);
+}
+
+/// The form that is asked for, if the answer has another.
+std::string OtherForm(const Fact& fact, const Answer& answer) {
+  if (fact.ok) return "";
+  if (fact.value.is_array() && !answer.is_list) {
+    return "a list is expected, as [1, 2]";
   }
-  return true;
+  if (!fact.value.is_array() && answer.values.size() != 1) {
+    return "one value is expected, not a list";
+  }
+  return "";
+}
+
+bool IsAllowed(const Fact& fact, const Answer& answer) {
+  return fact.words.empty() ||
+         std::ranges::all_of(answer.values, [&](const auto& text) {
+           return std::ranges::any_of(fact.words, [&](const auto& word) {
+             return SameWord(word, text);
+           });
+         });
+}
+
+std::string Listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : ", ") + word;
+  }
+  return text;
 }
 
 const Answer* FindAnswer(const std::vector<Answer>& answers,
@@ -125,12 +166,22 @@ Judgement JudgeOne(const Fact& fact, const std::vector<Fact>& facts,
   if (answer->is_empty()) {
     return {fact.name, AnswerVerdict::kMissing, "missing: no answer yet"};
   }
+  if (const std::string form = OtherForm(fact, *answer); !form.empty()) {
+    return {fact.name, AnswerVerdict::kForm,
+            StrCat(form, "; you wrote ", answer->Text())};
+  }
   if (const std::string* text = NotANumber(fact, *answer)) {
     return {fact.name, AnswerVerdict::kNotANumber,
             StrCat("not a number: \"", Printable(*text),
-                   "\"; write digits, with a point before decimals")};
+                   "\"; write digits, with a point before decimals (`answer` "
+                   "in gdb computes an expression)")};
   }
   if (Agrees(fact, *answer)) return {fact.name};
+  if (!IsAllowed(fact, *answer)) {
+    return {fact.name, AnswerVerdict::kWrong,
+            StrCat("wrong: you wrote ", answer->Text(),
+                   "; write one of: ", Listed(fact.words))};
+  }
   for (const Fact& other : facts) {
     const Answer* its = FindAnswer(answers, other.name);
     if (its != nullptr && its != answer && !other.ok && !fact.ok &&
@@ -140,6 +191,11 @@ Judgement JudgeOne(const Fact& fact, const std::vector<Fact>& facts,
                      other.name, " have each other's answer")};
     }
   }
+  if (IsClose(fact, *answer)) {
+    return {fact.name, AnswerVerdict::kWrong,
+            StrCat("close, but not near enough: you wrote ", answer->Text(),
+                   ". Give all the digits that gdb prints")};
+  }
   return {fact.name, AnswerVerdict::kWrong,
           StrCat("wrong: you wrote ", answer->Text(), ". ", fact.seen)};
 }
@@ -147,10 +203,11 @@ Judgement JudgeOne(const Fact& fact, const std::vector<Fact>& facts,
 }  // namespace
 
 std::string Answer::Text() const {
-  std::string text;
+  std::vector<std::string> printable;
   for (const std::string& value : values) {
-    text += (text.empty() ? "" : ", ") + Printable(value);
+    printable.push_back(Printable(value));
   }
+  const std::string text = Listed(printable);
   return is_list ? "[" + text + "]" : text;
 }
 
@@ -189,14 +246,19 @@ std::vector<Fact> ParseFacts(const nlohmann::json& facts) {
            .within = fact.value("within", 0.0),
            .seen = fact.at("seen").get<std::string>()};
     if (fact.contains("ok")) f.ok = fact.at("ok").get<bool>();
+    if (fact.contains("words")) {
+      f.words = fact.at("words").get<std::vector<std::string>>();
+    }
+    f.any_order = fact.value("any_order", false);
     parsed.push_back(std::move(f));
   }
   return parsed;
 }
 
 std::string_view VerdictName(AnswerVerdict verdict) {
-  constexpr std::array<std::string_view, 6> kNames = {
-      "right", "missing", "not_a_number", "wrong", "swapped", "no_question"};
+  constexpr std::array<std::string_view, 7> kNames = {
+      "right", "missing", "form",       "not_a_number",
+      "wrong", "swapped", "no_question"};
   return kNames[static_cast<std::size_t>(verdict)];
 }
 

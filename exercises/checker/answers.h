@@ -36,7 +36,9 @@ struct Fact {
   nlohmann::json value = {};    ///< a number, a string, or a list of these
   double within = 0;            ///< relative tolerance of numbers
   std::optional<bool> ok = {};  ///< instead of a value
-  std::string seen;             ///< what a wrong answer is shown
+  std::vector<std::string> words = {};  ///< that may be written; empty: any
+  bool any_order = false;               ///< a list is a set
+  std::string seen;                     ///< what a wrong answer is shown
 };
 
 /// The facts as exercises/gdb/kvlab.py writes them. Throws Error.
@@ -46,13 +48,15 @@ std::vector<Fact> ParseFacts(const nlohmann::json& facts);
 enum class AnswerVerdict {
   kRight,
   kMissing,
+  kForm,  ///< a list where one value is expected, or the other way round
   kNotANumber,
   kWrong,
   kSwapped,    ///< it answers another question, and that one's this
   kNoQuestion  ///< nothing asks for it
 };
 
-/// "right", "missing", "not_a_number", "wrong", "swapped", "no_question".
+/// "right", "missing", "form", "not_a_number", "wrong", "swapped",
+/// "no_question".
 std::string_view VerdictName(AnswerVerdict verdict);
 
 /// An answer judged.

@@ -119,6 +119,14 @@ CheckResult CheckCode(const Exercise& exercise, const Places& places,
     if (!run.passed()) {
       result.verdict = CheckVerdict::kTestsFailed;
       if (s != seed) result.text += "\n  (with a second seed)\n";
+      const auto failed = std::ranges::find_if(
+          run.tests,
+          [](const CodeTest& test) { return !test.failure.empty(); });
+      if (failed != run.tests.end()) {
+        result.text +=
+            StrCat("\n  In the debugger: ./lab exercises debug ",
+                   exercise.number, " --only \"", failed->name, "\"\n");
+      }
       return result;
     }
   }

@@ -27,6 +27,8 @@ void PrintJson(const nlohmann::ordered_json& object) {
 
 void CodeCheck::Test(const std::string& name, const std::string& lesson,
                      const std::function<void()>& body) {
+  if (!only_.empty() && name != only_) return;
+  found_ = true;
   if (json_) PrintJson({{"begins", name}, {"lesson", lesson}});
   std::string failure;
   try {
@@ -78,6 +80,7 @@ int CodeCheckMain(int argc, char** argv,
   struct Options {
     std::uint32_t seed = 1;
     bool json = false;
+    std::string only;
   };
   return RunProgram(argc, argv, "check", "Tests the code of one exercise.",
                     [&tests](CLI::App& app) -> ProgramBody {
@@ -85,6 +88,7 @@ int CodeCheckMain(int argc, char** argv,
                       app.add_option("--seed", o->seed,
                                      "What the inputs are drawn with");
                       app.add_flag("--json", o->json, "One JSON object a line");
+                      app.add_option("--only", o->only, "The one test to run");
                       return [o, &tests] {
                         ::alarm(kMostSeconds);
                         CodeCheck check(o->seed, o->json);

@@ -24,7 +24,9 @@ struct FailedExpectation {
 /// Runs the tests of one exercise, and says of each what came out.
 class CodeCheck {
  public:
-  CodeCheck(std::uint32_t seed, bool json) : seed_(seed), json_(json) {}
+  /// `only`: the name of the one test to be run; empty: all.
+  CodeCheck(std::uint32_t seed, bool json, std::string only = "")
+      : seed_(seed), json_(json), only_(std::move(only)) {}
 
   /// What the inputs are to be drawn with: another for every student, and
   /// another once more for the second run.
@@ -57,6 +59,7 @@ class CodeCheck {
   void Score(const std::string& name, double value) const;
 
   bool all_passed() const { return all_passed_; }
+  bool found() const { return found_; }  ///< a test was run
 
  private:
   template <typename T>
@@ -75,12 +78,15 @@ class CodeCheck {
 
   std::uint32_t seed_;
   bool json_;
+  std::string only_;
+  bool found_ = false;  // a test was run
   bool all_passed_ = true;
 };
 
-/// The main function of a check: reads --seed N and --json, runs the tests, and
-/// prints a line for each, or JSON objects, one a line: {"begins", "lesson"}
-/// before a test, so that a crash has a name, {"test", "failure"} after it,
+/// The main function of a check: reads --seed N, --json and --only TEST, runs
+/// the tests, and prints a line for each, or JSON objects, one a line:
+/// {"begins", "lesson"} before a test, so that a crash has a name, {"test",
+/// "failure"} after it,
 /// {"score", "value"}. Ends itself after 20 seconds. Exit code 0: all passed,
 /// 1: some failed.
 int CodeCheckMain(int argc, char** argv,

@@ -79,6 +79,17 @@ const Exercise& Course::Find(const std::string& which) const {
       return e;
     }
   }
+  // The beginning of one name will do.
+  const Exercise* begun = nullptr;
+  for (const Exercise& e : exercises) {
+    if (which.empty() || !e.name.starts_with(which)) continue;
+    if (begun != nullptr) {
+      FailUsage("\"", Printable(which), "\" may be ", begun->name, " or ",
+                e.name);
+    }
+    begun = &e;
+  }
+  if (begun != nullptr) return *begun;
   FailUsage("there is no exercise \"", Printable(which),
             "\"; expected a number from 1 to ", exercises.size(),
             " or a name: see ./lab exercises");

@@ -63,7 +63,7 @@ struct Course {
   std::vector<Exercise> exercises;
   std::vector<Concept> concepts;
 
-  /// By number or by name. Throws a usage Error.
+  /// By number, or by name or its beginning. Throws a usage Error.
   const Exercise& Find(const std::string& which) const;
 
   std::filesystem::path Folder(const Exercise& exercise) const {

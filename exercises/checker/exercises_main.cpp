@@ -31,6 +31,7 @@ constexpr auto kWatchEvery = std::chrono::milliseconds(300);
 
 struct Options {
   std::string which;  ///< number or name; empty: the one at hand
+  std::string only;   ///< debug: the test of code to run
   std::string work = KVLAB_SOURCE_DIR "/exercises/work";
   bool aarch64 = false;
   bool watch = false;
@@ -116,6 +117,11 @@ class Exercises {
     TextTable table("ll");
     table.Add({"lesson", e.read});
     table.Add({"task", Shown(course_.Folder(e) / "README.md")});
+    for (const auto& entry : fs::directory_iterator(course_.Folder(e))) {
+      if (entry.path().extension() == ".h") {
+        table.Add({"declared in", Shown(entry.path())});
+      }
+    }
     for (const std::string& name : course_.StarterFiles(e)) {
       table.Add({"you write in", Shown(work_.Of(record) / name)});
     }
@@ -232,7 +238,11 @@ class Exercises {
       }
       command.push_back(CodeProgram(e, places_));
       command.insert(command.end(), {"--seed", std::to_string(seed)});
+      if (!o_.only.empty()) {
+        command.insert(command.end(), {"--only", o_.only});
+      }
     } else {
+      if (!o_.only.empty()) FailUsage("--only is for exercises in code");
       command.push_back(places_.bin() / e.program);
       for (const std::string& word : ArgumentsOf(e, seed)) {
         command.push_back(word);
@@ -519,6 +529,10 @@ int main(int argc, char** argv) {
         CLI::App* debug =
             takes_number(add("debug", "gdb on the exercise's program, set up",
                              [](Exercises& e) { return e.Debug(); }));
+        debug
+            ->add_option("--only", o->only,
+                         "Of code: run this one test of the check")
+            ->type_name("TEST");
         takes_aarch64(debug);
         CLI::App* check = takes_number(add(
             "check", "Is it right?", [](Exercises& e) { return e.Check(); }));

@@ -122,7 +122,10 @@ std::string AboutFile(const std::string& output, const fs::path& file) {
   for (std::string line : LinesOf(output)) {
     const std::size_t at = line.find(absolute);
     begun = begun || at != std::string::npos;
-    if (!begun || line.starts_with("ninja: ")) continue;
+    // What ninja says of its steps: "[2/2] Linking ...", "ninja: ...".
+    if (!begun || line.starts_with("[") || line.starts_with("ninja: ")) {
+      continue;
+    }
     if (++lines > 30) return about + "  ...\n";
     if (at != std::string::npos) {
       line.replace(at, absolute.size(), file.string());

@@ -319,14 +319,19 @@ def _plain_fact(name, value):
     return value
 
 
-def fact(name, value, seen, within=0):
-    """An answer: its name in answers.toml, an int, float, word or list of
-    these. `seen`: what to show for a wrong answer, which must not be the
-    value. `within`: the relative tolerance of floats."""
+def _add(name, fact_):
     if any(f["name"] == name for f in _facts):
         raise Mistake("fact %s is given twice" % name)
-    _facts.append({"name": name, "value": _plain_fact(name, value),
-                   "within": within, "seen": seen})
+    _facts.append({"name": name, **fact_})
+
+
+def fact(name, value, seen, within=0, words=(), any_order=False):
+    """An answer: its name in answers.toml, an int, float, word or list of
+    these. `seen`: what to show for a wrong answer, which must not be the
+    value. `within`: the relative tolerance of floats. `words`: what may be
+    written at all. `any_order`: a list is a set."""
+    _add(name, {"value": _plain_fact(name, value), "within": within,
+                "words": list(words), "any_order": any_order, "seen": seen})
 
 
 def answer_of(name):
@@ -348,9 +353,7 @@ def answer_of(name):
 
 def judge(name, ok, seen):
     """For a question with several right answers: is the student's one?"""
-    if any(f["name"] == name for f in _facts):
-        raise Mistake("fact %s is given twice" % name)
-    _facts.append({"name": name, "ok": bool(ok), "seen": seen})
+    _add(name, {"ok": bool(ok), "seen": seen})
 
 
 def _write(what):

@@ -52,14 +52,9 @@ TEST_F(AnswersTest, TellsMissingFromNoNumberFromWrong) {
         "steps = \"1e999\""}) {
     EXPECT_EQ(Of("steps", text).verdict, AnswerVerdict::kNotANumber) << text;
   }
-  for (const char* wrong :
-       {"steps = 206", "steps = 208", "steps = \"-207\"", "steps = 207.5",
-        "steps = [207]", "steps = [207, 207]"}) {
-    // A list of one is what it holds.
-    const auto expected = std::string(wrong) == "steps = [207]"
-                              ? AnswerVerdict::kRight
-                              : AnswerVerdict::kWrong;
-    EXPECT_EQ(Of("steps", wrong).verdict, expected) << wrong;
+  for (const char* wrong : {"steps = 206", "steps = 208", "steps = \"-207\"",
+                            "steps = 207.5", "steps = \"207.5\""}) {
+    EXPECT_EQ(Of("steps", wrong).verdict, AnswerVerdict::kWrong) << wrong;
   }
 }
 
@@ -75,6 +70,48 @@ TEST_F(AnswersTest, FloatsAgreeWithinTheirTolerance) {
   EXPECT_EQ(verdict("largest = 0.1251"), AnswerVerdict::kRight);
   EXPECT_EQ(verdict("largest = 0.1252"), AnswerVerdict::kWrong);
   EXPECT_EQ(verdict("largest = -0.125"), AnswerVerdict::kWrong);
+}
+
+TEST_F(AnswersTest, SaysWhatFormIsExpected) {
+  EXPECT_TRUE(Has(Of("steps", "steps = [207, 207]").text, "one value"));
+  EXPECT_EQ(Of("steps", "steps = [207]").verdict, AnswerVerdict::kRight);
+  for (const char* text : {"places = \"3, 7\"", "places = 3"}) {
+    EXPECT_EQ(Of("places", text).verdict, AnswerVerdict::kForm);
+    EXPECT_TRUE(Has(Of("places", text).text, "a list is expected"));
+  }
+  EXPECT_EQ(Of("places", "places = [3, \"x\"]").verdict,
+            AnswerVerdict::kNotANumber);
+  for (const char* text : {"places = [7, 3]", "places = [3]"}) {
+    EXPECT_EQ(Of("places", text).verdict, AnswerVerdict::kWrong) << text;
+  }
+}
+
+TEST_F(AnswersTest, AListMayBeASet) {
+  const Fact fact{
+      .name = "heads", .value = {3, 7}, .any_order = true, .seen = "."};
+  EXPECT_EQ(JudgeFile("heads = [7, 3]", {fact})[0].verdict,
+            AnswerVerdict::kRight);
+  EXPECT_EQ(JudgeFile("heads = [7, 7]", {fact})[0].verdict,
+            AnswerVerdict::kWrong);
+}
+
+TEST_F(AnswersTest, WordsThatMayBeWrittenAreNamed) {
+  const Fact fact{.name = "form",
+                  .value = "rescan",
+                  .words = {"single", "stored", "rescan"},
+                  .seen = "look at K."};
+  const auto text = [&](const char* toml) {
+    return JudgeFile(toml, {fact})[0].text;
+  };
+  EXPECT_EQ(text("form = \"Rescan\""), "");
+  EXPECT_TRUE(Has(text("form = \"stored\""), "look at K."));
+  EXPECT_TRUE(Has(text("form = \"two\""), "one of: single, stored, rescan"));
+}
+
+TEST_F(AnswersTest, TooFewDigitsAreNoMisunderstanding) {
+  EXPECT_TRUE(Has(Of("largest", "largest = 0.126").text, "all the digits"));
+  EXPECT_TRUE(Has(Of("largest", "largest = 0.13").text, "look at M."));
+  EXPECT_TRUE(Has(Of("steps", "steps = 206").text, "look at n."));
 }
 
 TEST_F(AnswersTest, TellsASwap) {

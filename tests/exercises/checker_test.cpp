@@ -42,7 +42,7 @@ TEST_F(CourseTest, ReadsAndNumbers) {
   const Course course = ReadCourse(dir_.path());
   ASSERT_EQ(course.exercises.size(), 2u);
   EXPECT_EQ(course.exercises[1].folder, "02_two");
-  for (const char* which : {"2", "02", "two", "02_two"}) {
+  for (const char* which : {"2", "02", "two", "02_two", "tw"}) {
     EXPECT_EQ(course.Find(which).number, 2) << which;
   }
   for (const char* which : {"0", "3", "", "three", "-1"}) {
