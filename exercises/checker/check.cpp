@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "common/base/error.h"
+#include "common/base/text.h"
 #include "common/lab/text_table.h"
 #include "common/loader/json.h"
 #include "exercises/checker/file_lock.h"
@@ -52,6 +54,39 @@ CheckResult CheckAnswers(const Course& course, const Exercise& exercise,
   return result;
 }
 
+/// The scoreboard: a row for whoever has scores, "who: what" by name, the
+/// student's without a who; the best by the first of them on top.
+std::string ScoreTable(const std::map<std::string, double>& scores,
+                       const std::map<std::string, double>& best) {
+  std::map<std::string, std::map<std::string, double>> rows;
+  for (const auto& [name, value] : scores) {
+    const std::size_t colon = name.find(": ");
+    const bool own = colon == std::string::npos;
+    rows[own ? "yours now" : name.substr(0, colon)]
+        [own ? name : name.substr(colon + 2)] = value;
+  }
+  if (!best.empty()) rows["your best"] = best;
+  const std::map<std::string, double>& columns = rows["yours now"];
+  std::vector<std::string> cells = {""};
+  for (const auto& [column, value] : columns) cells.push_back(column);
+  TextTable table("l" + std::string(columns.size(), 'r'));
+  table.Add(cells);
+  std::vector<std::pair<std::string, std::map<std::string, double>>> sorted(
+      rows.begin(), rows.end());
+  std::ranges::stable_sort(sorted, std::ranges::greater(), [](const auto& row) {
+    return row.second.empty() ? 0.0 : row.second.begin()->second;
+  });
+  for (const auto& [who, values] : sorted) {
+    cells = {who};
+    for (const auto& [column, value] : columns) {
+      const auto it = values.find(column);
+      cells.push_back(it == values.end() ? "" : Fixed(it->second, 3));
+    }
+    table.Add(cells);
+  }
+  return "\n" + table.Text();
+}
+
 /// The text of a run's tests.
 std::string TestsText(const CodeRun& run) {
   std::string text;
@@ -64,24 +99,14 @@ std::string TestsText(const CodeRun& run) {
                                        ? ""
                                        : StrCat(" (read ", test.lesson, ")")));
   }
-  if (!run.scores.empty()) {
-    text += "\n";
-    TextTable table("lr");
-    for (const auto& [name, value] : run.scores) {
-      std::ostringstream number;
-      number.precision(3);
-      number << std::fixed << value;
-      table.Add({name, number.str()});
-    }
-    text += table.Text(2);
-  }
   if (!run.printed.empty()) text += "\n  Your code printed:\n" + run.printed;
   return text;
 }
 
 CheckResult CheckCode(const Exercise& exercise, const Places& places,
                       const fs::path& folder, const fs::path& starters,
-                      std::uint32_t seed) {
+                      std::uint32_t seed,
+                      const std::map<std::string, double>& best) {
   const fs::path file = folder / exercise.source;
   std::string starter, text;
   try {
@@ -116,6 +141,7 @@ CheckResult CheckCode(const Exercise& exercise, const Places& places,
     result.scores = run.scores;
     if (run.passed() && s == seed) continue;
     result.text += TestsText(run);
+    if (!run.scores.empty()) result.text += ScoreTable(run.scores, best);
     if (!run.passed()) {
       result.verdict = CheckVerdict::kTestsFailed;
       if (s != seed) result.text += "\n  (with a second seed)\n";
@@ -157,7 +183,7 @@ CheckResult CheckExercise(const Course& course, const Exercise& exercise,
   try {
     return exercise.is_code()
                ? CheckCode(exercise, places, folder, work.StartersOf(*record),
-                           progress.seed)
+                           progress.seed, record->scores)
                : CheckAnswers(course, exercise, places, folder, progress.seed);
   } catch (const EnvironmentFault& fault) {
     return {CheckVerdict::kEnvironment,

@@ -55,7 +55,7 @@ class CodeCheck {
                   double found, double tolerance) const;
 
   /// A result that neither passes nor fails: for the scoreboard. Larger is
-  /// better.
+  /// better. "article: mass recall" is what somebody else has.
   void Score(const std::string& name, double value) const;
 
   bool all_passed() const { return all_passed_; }

@@ -411,6 +411,8 @@ class Exercises {
         ++record.checks;
         if (passed && record.passed.empty()) record.passed = NowUtc();
         for (const auto& [name, score] : result.scores) {
+          // "who: what" is somebody else's.
+          if (name.find(": ") != std::string::npos) continue;
           const auto [best, is_new] = record.scores.try_emplace(name, score);
           if (!is_new) best->second = std::max(best->second, score);
         }
