@@ -9,6 +9,9 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
+/// Ctrl-C, kill, a terminal that is closed.
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
 /// The second time at once: the work may be far from its next safe place.
 extern "C" void NoteInterrupt(int number) {
   if (interrupted != 0) {
@@ -24,13 +27,20 @@ InterruptGuard::InterruptGuard() {
   interrupted = 0;
   struct sigaction action = {};  // no SA_RESTART
   action.sa_handler = NoteInterrupt;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int number : kSignals) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    // nohup has a program live on without its terminal.
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int number : kSignals) {
+    struct sigaction now = {};
+    sigaction(number, nullptr, &now);
+    if (now.sa_handler == NoteInterrupt) std::signal(number, SIG_DFL);
+  }
 }
 
 bool Interrupted() { return interrupted != 0; }

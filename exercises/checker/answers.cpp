@@ -191,6 +191,14 @@ Judgement JudgeOne(const Fact& fact, const std::vector<Fact>& facts,
                      other.name, " have each other's answer")};
     }
   }
+  if (Fact set = fact; fact.value.is_array()) {
+    set.any_order = true;
+    if (Agrees(set, *answer)) {
+      return {fact.name, AnswerVerdict::kWrong,
+              StrCat("the right ones in another order: you wrote ",
+                     answer->Text())};
+    }
+  }
   if (IsClose(fact, *answer)) {
     return {fact.name, AnswerVerdict::kWrong,
             StrCat("close, but not near enough: you wrote ", answer->Text(),

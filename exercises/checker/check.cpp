@@ -8,7 +8,6 @@
 #include "common/base/text.h"
 #include "common/lab/text_table.h"
 #include "common/loader/json.h"
-#include "exercises/checker/file_lock.h"
 #include "exercises/checker/yours.h"
 
 namespace kvlab {
@@ -26,6 +25,11 @@ std::string Row(const std::string& label, const std::string& text) {
   return rows;
 }
 
+std::string Unreadable(const Error& error, const Exercise& exercise) {
+  return StrCat("  ", error.what(), " (./lab exercises reset ", exercise.number,
+                " brings the starter back and keeps what is there)\n");
+}
+
 CheckResult CheckAnswers(const Course& course, const Exercise& exercise,
                          Places& places, const fs::path& folder,
                          std::uint32_t seed) {
@@ -33,7 +37,7 @@ CheckResult CheckAnswers(const Course& course, const Exercise& exercise,
   try {
     answers = ReadAnswers(folder / "answers.toml");
   } catch (const Error& error) {
-    return {CheckVerdict::kUnreadable, StrCat("  ", error.what(), "\n")};
+    return {CheckVerdict::kUnreadable, Unreadable(error, exercise)};
   }
   CheckResult result;
   result.judgements =
@@ -91,13 +95,13 @@ std::string ScoreTable(const std::map<std::string, double>& scores,
 std::string TestsText(const CodeRun& run) {
   std::string text;
   for (const CodeTest& test : run.tests) {
-    text +=
-        test.failure.empty()
-            ? Row("passed", test.name)
-            : Row("FAILED", StrCat(test.name, ": ", test.failure,
-                                   test.lesson.empty()
-                                       ? ""
-                                       : StrCat(" (read ", test.lesson, ")")));
+    text += test.failure.empty()
+                ? Row("passed", test.name)
+                : Row("FAILED",
+                      StrCat(test.name, ": ", Printable(test.failure, 2000),
+                             test.lesson.empty()
+                                 ? ""
+                                 : StrCat(" (read ", test.lesson, ")")));
   }
   if (!run.printed.empty()) text += "\n  Your code printed:\n" + run.printed;
   return text;
@@ -113,20 +117,20 @@ CheckResult CheckCode(const Exercise& exercise, const Places& places,
     starter = ReadSmallFile(starters / exercise.source, kMaxSourceBytes);
     text = ReadSmallFile(file, kMaxSourceBytes);
   } catch (const Error& error) {
-    return {CheckVerdict::kUnreadable,
-            StrCat("  ", error.what(), "; ./lab exercises reset ",
-                   exercise.number, " brings the starter back\n")};
+    return {CheckVerdict::kUnreadable, Unreadable(error, exercise)};
   }
-  for (const auto& fault : {ChangedOutsideYours(starter, text),
-                            ForbiddenWord(text, exercise.forbidden)}) {
+  std::vector<std::string> forbidden = exercise.forbidden;
+  forbidden.emplace_back("exercises/solutions");
+  for (const auto& fault :
+       {ChangedOutsideYours(starter, text), ForbiddenWord(text, forbidden)}) {
     if (fault) {
       return {CheckVerdict::kNotYours,
               StrCat("  ", PathText(file), ":", fault->line, ": ", fault->text,
                      "\n")};
     }
   }
-  const FileLock lock(places.build / "exercises" / ".lock");
-  const BuildResult build = BuildCode(exercise, places, file);
+  const fs::path program = folder / kCodeProgram;
+  const BuildResult build = BuildCode(exercise, places, file, program);
   if (!build.ok) {
     return {CheckVerdict::kBuildError,
             "  Your file does not compile:\n\n" + build.messages};
@@ -136,7 +140,7 @@ CheckResult CheckCode(const Exercise& exercise, const Places& places,
     result.text = "  The compiler warns:\n\n" + build.messages + "\n";
   }
   for (const std::uint32_t s : {seed, SecondSeed(seed)}) {
-    const CodeRun run = RunCode(exercise, places, s);
+    const CodeRun run = RunCode(program, s);
     result.tests = run.tests;
     result.scores = run.scores;
     if (run.passed() && s == seed) continue;

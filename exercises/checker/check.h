@@ -43,6 +43,9 @@ CheckResult CheckExercise(const Course& course, const Exercise& exercise,
                           Places& places, const WorkFolder& work,
                           const Progress& progress);
 
+/// In the student's folder: the program of code, once it was built.
+inline constexpr char kCodeProgram[] = ".program/check";
+
 /// The seed of the second run of code.
 std::uint32_t SecondSeed(std::uint32_t seed);
 

@@ -24,9 +24,10 @@ struct FailedExpectation {
 /// Runs the tests of one exercise, and says of each what came out.
 class CodeCheck {
  public:
-  /// `only`: the name of the one test to be run; empty: all.
-  CodeCheck(std::uint32_t seed, bool json, std::string only = "")
-      : seed_(seed), json_(json), only_(std::move(only)) {}
+  /// `only`: the name of the one test to be run; empty: all. `report`: a file
+  /// descriptor for the results; -1: they are printed.
+  explicit CodeCheck(std::uint32_t seed, std::string only = "", int report = -1)
+      : seed_(seed), only_(std::move(only)), report_(report) {}
 
   /// What the inputs are to be drawn with: another for every student, and
   /// another once more for the second run.
@@ -59,7 +60,10 @@ class CodeCheck {
   void Score(const std::string& name, double value) const;
 
   bool all_passed() const { return all_passed_; }
-  bool found() const { return found_; }  ///< a test was run
+  int tests() const { return tests_; }  ///< that were run
+
+  /// A record of the report, if there is one.
+  void Report(const std::string& json) const;
 
  private:
   template <typename T>
@@ -77,18 +81,19 @@ class CodeCheck {
                                      const std::string& found);
 
   std::uint32_t seed_;
-  bool json_;
   std::string only_;
-  bool found_ = false;  // a test was run
+  int report_;
+  int tests_ = 0;
   bool all_passed_ = true;
 };
 
-/// The main function of a check: reads --seed N, --json and --only TEST, runs
-/// the tests, and prints a line for each, or JSON objects, one a line:
+/// The main function of a check: reads --seed N, --only TEST and --report FILE,
+/// runs the tests, and prints a line for each. With --report, JSON objects go
+/// to the file instead, one a line, apart from what the student's code prints:
 /// {"begins", "lesson"} before a test, so that a crash has a name, {"test",
-/// "failure"} after it,
-/// {"score", "value"}. Ends itself after 20 seconds. Exit code 0: all passed,
-/// 1: some failed.
+/// "failure"} after it (null: passed), {"score", "value"}, and {"end": number
+/// of tests}. Ends itself after 20 seconds, and on 16 MB printed or 4 GB used.
+/// Exit code 0: all passed, 1: some failed.
 int CodeCheckMain(int argc, char** argv,
                   const std::function<void(CodeCheck&)>& tests);
 

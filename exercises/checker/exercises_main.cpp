@@ -29,10 +29,12 @@ namespace fs = std::filesystem;
 /// How often --watch looks at the files.
 constexpr auto kWatchEvery = std::chrono::milliseconds(300);
 
+constexpr char kOwnWork[] = KVLAB_SOURCE_DIR "/exercises/work";
+
 struct Options {
   std::string which;  ///< number or name; empty: the one at hand
   std::string only;   ///< debug: the test of code to run
-  std::string work = KVLAB_SOURCE_DIR "/exercises/work";
+  std::string work = kOwnWork;
   bool aarch64 = false;
   bool watch = false;
   bool give_up = false;
@@ -53,14 +55,19 @@ std::string ReadText(const fs::path& file) {
 
 class Exercises {
  public:
-  explicit Exercises(const Options& options)
+  /// `new_work`: the work folder need not be there yet.
+  Exercises(const Options& options, bool new_work)
       : o_(options),
         course_(ReadCourse(fs::path(KVLAB_SOURCE_DIR) / "exercises")),
         work_(fs::path(options.work)),
         places_{
             .source = KVLAB_SOURCE_DIR,
             .build = KVLAB_BINARY_DIR,
-            .mode = options.aarch64 ? GdbMode::kAarch64 : GdbMode::kNative} {}
+            .mode = options.aarch64 ? GdbMode::kAarch64 : GdbMode::kNative} {
+    if (o_.work != kOwnWork && !new_work && !HasEntry(work_.path())) {
+      FailUsage(PathText(work_.path()), ": no such folder");
+    }
+  }
 
   int List() const {
     const Progress progress = work_.Read();
@@ -87,9 +94,11 @@ class Exercises {
       std::cout << "  your runs have " << OwnOptions(progress.seed) << "\n";
     }
     if (const Exercise* next = Next(progress)) {
-      std::cout << "  next: ./lab exercises "
-                << (progress.Find(next->name) == nullptr ? "start " : "check ")
-                << next->number << "\n";
+      std::cout << "  next: "
+                << Lab(StrCat(progress.Find(next->name) == nullptr ? "start "
+                                                                   : "check ",
+                              next->number))
+                << "\n";
     }
     return kExitDone;
   }
@@ -129,10 +138,10 @@ class Exercises {
       table.Add({"your runs have", OwnOptions(progress.seed)});
     }
     table.Add({e.is_code() ? "debug your code" : "look with gdb",
-               StrCat("./lab exercises debug ", e.number)});
-    table.Add({"check", StrCat("./lab exercises check ", e.number,
+               Lab(StrCat("debug ", e.number))});
+    table.Add({"check", StrCat(Lab(StrCat("check ", e.number)),
                                "   (--watch: after every change)")});
-    table.Add({"stuck?", StrCat("./lab exercises hint ", e.number)});
+    table.Add({"stuck?", Lab(StrCat("hint ", e.number))});
     std::cout << table.Text() << '\n';
     if (!begun) {
       std::cout << "  Started before; your files are as you left them.\n";
@@ -165,7 +174,7 @@ class Exercises {
     const Exercise& e = o_.which.empty() ? AtHand() : Chosen();
     Started(e);
     const Progress progress = work_.Update([&](Progress& p) {
-      int& hints = p.exercises.at(e.name).hints;
+      int& hints = StillThere(p, e).hints;
       hints = std::min(hints + 1, static_cast<int>(e.hints.size()));
     });
     const int shown = progress.Find(e.name)->hints;
@@ -176,9 +185,9 @@ class Exercises {
     const auto left = e.hints.size() - static_cast<std::size_t>(shown);
     std::cout << '\n'
               << (left > 0 ? StrCat("  ", left, " more: the same command again")
-                           : StrCat("  That was the last. The whole way: "
-                                    "./lab exercises solution ",
-                                    e.number, " --give-up"))
+                           : StrCat("  That was the last. The whole way: ",
+                                    Lab(StrCat("solution ", e.number)),
+                                    " --give-up"))
               << '\n';
     return kExitDone;
   }
@@ -231,12 +240,13 @@ class Exercises {
     command.emplace_back("--args");
     if (e.is_code()) {
       const fs::path file = work_.Of(record) / e.source;
-      const BuildResult build = BuildCode(e, places_, file);
+      const fs::path program = work_.Of(record) / kCodeProgram;
+      const BuildResult build = BuildCode(e, places_, file, program);
       if (!build.ok) {
         std::cerr << build.messages;
         Fail(Shown(file), ": does not compile");
       }
-      command.push_back(CodeProgram(e, places_));
+      command.push_back(program);
       command.insert(command.end(), {"--seed", std::to_string(seed)});
       if (!o_.only.empty()) {
         command.insert(command.end(), {"--only", o_.only});
@@ -316,6 +326,12 @@ class Exercises {
                   e.minutes, " min)\n");
   }
 
+  /// A command as the student is to type it.
+  std::string Lab(const std::string& words) const {
+    return StrCat("./lab exercises ", words,
+                  o_.work == kOwnWork ? "" : " --work " + o_.work);
+  }
+
   /// What makes a student's prompts his own.
   static std::string OwnOptions(std::uint32_t seed) {
     return StrCat("--context ", ContextOf(seed), " --seed ", seed);
@@ -334,6 +350,15 @@ class Exercises {
     }
     if (record->gave_up) text += ", solution read";
     return text;
+  }
+
+  /// What another command may have removed since we read it.
+  static ExerciseRecord& StillThere(Progress& progress, const Exercise& e) {
+    const auto it = progress.exercises.find(e.name);
+    if (it == progress.exercises.end()) {
+      Fail("exercise ", e.number, " was taken out of progress.json meanwhile");
+    }
+    return it->second;
   }
 
   const Exercise& Chosen() const {
@@ -382,7 +407,7 @@ class Exercises {
     const ExerciseRecord* record = progress.Find(e.name);
     if (record == nullptr) {
       FailUsage("exercise ", e.number,
-                " is not started yet: ./lab exercises start ", e.number);
+                " is not started yet: ", Lab(StrCat("start ", e.number)));
     }
     return *record;
   }
@@ -407,9 +432,10 @@ class Exercises {
     const bool passed = result.verdict == CheckVerdict::kPassed;
     if (result.verdict != CheckVerdict::kNotStarted) {
       work_.Update([&](Progress& p) {
-        ExerciseRecord& record = p.exercises.at(e.name);
-        ++record.checks;
+        ExerciseRecord& record = StillThere(p, e);
+        record.checks = std::min(record.checks + 1, kMostChecks);
         if (passed && record.passed.empty()) record.passed = NowUtc();
+        if (!passed) return;
         for (const auto& [name, score] : result.scores) {
           // "who: what" is somebody else's.
           if (name.find(": ") != std::string::npos) continue;
@@ -420,11 +446,11 @@ class Exercises {
       NoteNewerStarter(e, *progress.Find(e.name));
     }
     if (passed) {
-      std::cout << "\n  Passed. How others would: ./lab exercises solution "
-                << e.number << '\n';
+      std::cout << "\n  Passed. How others would: "
+                << Lab(StrCat("solution ", e.number)) << '\n';
     } else if (result.verdict != CheckVerdict::kNotStarted &&
                result.verdict != CheckVerdict::kEnvironment) {
-      std::cout << "  Stuck? ./lab exercises hint " << e.number << '\n';
+      std::cout << "  Stuck? " << Lab(StrCat("hint ", e.number)) << '\n';
     }
     return passed;
   }
@@ -455,8 +481,8 @@ class Exercises {
   /// What VS Code needs to start the debugger as `debug` does.
   void WriteLaunch(const Exercise& e, const ExerciseRecord& record,
                    std::uint32_t seed) const {
-    const fs::path program =
-        e.is_code() ? CodeProgram(e, places_) : places_.bin() / e.program;
+    const fs::path program = e.is_code() ? work_.Of(record) / kCodeProgram
+                                         : places_.bin() / e.program;
     std::vector<std::string> args = ArgumentsOf(e, seed);
     if (e.is_code()) args = {"--seed", std::to_string(seed)};
     const auto variable = [](const char* name, const std::string& value) {
@@ -508,9 +534,7 @@ int main(int argc, char** argv) {
         const auto add = [&](const char* name, const char* what,
                              int (*run)(Exercises&)) {
           CLI::App* sub = app.add_subcommand(name, what);
-          sub->add_option("--work", o->work,
-                          "The student's folder, if another one is meant")
-              ->type_name("DIR");
+          sub->fallthrough();  // --work may come after the verb
           sub->callback([verb, run] { *verb = run; });
           return sub;
         };
@@ -524,6 +548,10 @@ int main(int argc, char** argv) {
                         "The programs for 64-bit ARM, on an emulator");
         };
         app.require_subcommand(0, 1);
+        app.add_option("--work", o->work,
+                       "The student's folder, if another one is meant")
+            ->transform(NotEmpty())
+            ->type_name("DIR");
         add("list", "All exercises, and how far you are (the default)",
             [](Exercises& e) { return e.List(); });
         takes_number(add("start", "Begin an exercise: copy what you write in",
@@ -551,9 +579,9 @@ int main(int argc, char** argv) {
         CLI::App* report = add("report", "For teachers: results and times",
                                [](Exercises& e) { return e.Report(); });
         report->add_flag("--json", o->json, "As one JSON object");
-        return [o, verb] {
+        return [o, verb, &app] {
           const InterruptGuard guard;
-          Exercises exercises(*o);
+          Exercises exercises(*o, app.got_subcommand("start"));
           return (*verb)(exercises);
         };
       });

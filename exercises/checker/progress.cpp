@@ -1,5 +1,6 @@
 #include "exercises/checker/progress.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
@@ -21,6 +22,18 @@ constexpr int kFormat = 1;
 /// Short enough to be read aloud in a class.
 constexpr std::uint32_t kMaxSeed = 999'999;
 
+/// Two digits and words of small letters, joined by "_".
+bool IsExerciseFolder(std::string_view name) {
+  const auto is = [](char c, std::string_view set) {
+    return set.find(c) != std::string_view::npos;
+  };
+  return name.size() > 3 && is(name[0], "0123456789") &&
+         is(name[1], "0123456789") && name[2] == '_' &&
+         std::ranges::all_of(name, [&](char c) {
+           return is(c, "abcdefghijklmnopqrstuvwxyz0123456789_");
+         });
+}
+
 Progress Parse(const Json& json, const std::string& where) {
   const JsonFields top(json, where);
   top.Int("format", kFormat, kFormat);
@@ -34,13 +47,12 @@ Progress Parse(const Json& json, const std::string& where) {
     const JsonFields fields(object, where, "exercises." + name + ".");
     ExerciseRecord record{.folder = fields.String("folder"),
                           .started = fields.String("started"),
-                          .checks = fields.IntOr("checks", 0, 0, 1'000'000'000),
+                          .checks = fields.IntOr("checks", 0, 0, kMostChecks),
                           .hints = fields.IntOr("hints", 0, 0, 100),
                           .gave_up = fields.BoolOr("gave_up", false)};
     // What names a folder of ours may not lead out of it.
-    if (record.folder.find('/') != std::string::npos ||
-        record.folder.starts_with('.')) {
-      fields.Refuse("folder", "the name of a folder", record.folder);
+    if (!IsExerciseFolder(record.folder)) {
+      fields.Refuse("folder", "a name as 02_running_maximum", record.folder);
     }
     if (fields.FindNonNull("passed") != nullptr) {
       record.passed = fields.String("passed");
@@ -91,6 +103,7 @@ void MakeFolder(const fs::path& folder) {
 }  // namespace
 
 Progress WorkFolder::Read() const {
+  if (HasEntry(folder_)) CheckDirectory(folder_);
   const fs::path file = folder_ / "progress.json";
   if (!HasEntry(file)) return {};
   try {

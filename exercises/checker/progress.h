@@ -13,6 +13,9 @@
 
 namespace kvlab {
 
+/// Checks are counted up to here.
+inline constexpr int kMostChecks = 1'000'000;
+
 /// What is remembered of one exercise. Times are UTC, "2026-11-30T19:25:12Z";
 /// an empty one has not come.
 struct ExerciseRecord {

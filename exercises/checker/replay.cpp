@@ -15,6 +15,7 @@
 #include "common/lab/interrupt.h"
 #include "common/loader/json.h"
 #include "common/loader/output_file.h"
+#include "exercises/checker/file_lock.h"
 
 namespace kvlab {
 namespace {
@@ -25,6 +26,8 @@ namespace fs = std::filesystem;
 /// an emulator ten.
 constexpr int kMostSeconds = 120;
 constexpr int kTimedOut = 124;  // exit code of timeout
+/// Lines that are shown of what a student's code printed.
+constexpr std::size_t kMostPrinted = 30;
 
 /// A folder that is gone when it goes out of scope.
 class TemporaryFolder {
@@ -100,6 +103,23 @@ Json RunFacts(const std::vector<std::string>& command, const fs::path& facts) {
   return ReadJsonFile(facts, 4'000'000);
 }
 
+/// The student's answers for facts.py, as the checker reads them: {name: text,
+/// or a list of texts}.
+void WriteAnswers(const fs::path& toml, const fs::path& json) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Answer& answer : ReadAnswers(toml)) {
+    if (answer.is_list) {
+      object[answer.name] = answer.values;
+    } else {
+      object[answer.name] = answer.values.front();
+    }
+  }
+  OutputFile file(json);
+  file.Write(object.dump(-1, ' ', false,
+                         nlohmann::ordered_json::error_handler_t::replace));
+  file.Commit();
+}
+
 /// The student's file as the build is to see it: compiler and debugger name
 /// the student's own.
 std::string Staged(const fs::path& file) {
@@ -107,7 +127,7 @@ std::string Staged(const fs::path& file) {
   std::string name;
   for (const char c : fs::absolute(file).string()) {
     if (c == '"' || c == '\\') name += '\\';
-    name += c;
+    name += c == '\n' ? std::string("\\n") : std::string(1, c);
   }
   return StrCat("#line 1 \"", name, "\"\n", text);
 }
@@ -201,8 +221,11 @@ std::vector<Fact> ReplayFacts(const Course& course, const Exercise& exercise,
                               std::uint32_t seed) {
   const TemporaryFolder temporary;
   const fs::path facts = temporary.path() / "facts.json";
+  const fs::path answers = temporary.path() / "answers.json";
+  WriteAnswers(folder / "answers.toml", answers);
   const auto replay = [&] {
     SetGdbEnvironment(places, folder, seed, facts);
+    ::setenv("KVLAB_ANSWERS", answers.c_str(), 1);
     std::vector<std::string> command = {"timeout", "--foreground", "-k", "2",
                                         std::to_string(kMostSeconds)};
     for (const std::string& word : GdbCommand(places)) command.push_back(word);
@@ -237,13 +260,39 @@ std::vector<Fact> ReplayFacts(const Course& course, const Exercise& exercise,
   return ParseFacts(*json);
 }
 
+/// What the linker misses: a function that the student was to write.
+std::string Undefined(const std::string& output) {
+  std::string missing;
+  for (const std::string& line : LinesOf(output)) {
+    if (line.find("undefined ") != std::string::npos) {
+      missing += "  " + Printable(line, 400) + "\n";
+    }
+  }
+  return missing.empty()
+             ? ""
+             : "  What the check calls is missing, or has other parameters:\n" +
+                   missing;
+}
+
+/// Replaces `to`, which may be running.
+void CopyProgram(const fs::path& from, const fs::path& to) {
+  fs::create_directories(to.parent_path());
+  const fs::path fresh = to.string() + ".new";
+  fs::copy_file(from, fresh, fs::copy_options::overwrite_existing);
+  fs::rename(fresh, to);
+}
+
 BuildResult BuildCode(const Exercise& exercise, const Places& places,
-                      const fs::path& file) {
+                      const fs::path& file, const fs::path& program) {
+  const FileLock lock(places.build / "exercises" / ".lock");
   const fs::path staged =
       places.build / "exercises" / exercise.folder / exercise.source;
+  // A compiler that has nothing to do does not warn again.
+  const fs::path said = staged.string() + ".said";
   const std::string text = Staged(file);
   if (!HasEntry(staged) || ReadSmallFile(staged, 2'000'000) != text) {
     fs::create_directories(staged.parent_path());
+    fs::remove(said);
     OutputFile out(staged);
     out.Write(text);
     out.Commit();
@@ -253,16 +302,31 @@ BuildResult BuildCode(const Exercise& exercise, const Places& places,
                                "");
   CheckInterrupted();
   if (!result) FailEnvironment("cmake is not in the PATH");
-  const std::string messages = AboutFile(result->out + result->err, file);
-  if (result->exit_code != 0 && messages.empty()) {
-    FailEnvironment("the build failed, and not in your file:",
-                    LastLines(result->out + result->err, 20));
+  const std::string output = result->out + result->err;
+  std::string messages = AboutFile(output, file);
+  if (result->exit_code != 0) {
+    if (messages.empty()) messages = Undefined(output);
+    // It may call itself another file (#line).
+    if (messages.empty() &&
+        output.find(StrCat("exercise_", exercise.name, ".dir/", exercise.folder,
+                           "/", exercise.source)) != std::string::npos) {
+      messages = LastLines(output, 20) + "\n";
+    }
+    if (messages.empty()) {
+      FailEnvironment("the build failed, and not in your file:",
+                      LastLines(output, 20));
+    }
+    return {false, messages};
   }
-  return {result->exit_code == 0, messages};
-}
-
-fs::path CodeProgram(const Exercise& exercise, const Places& places) {
-  return places.build / "bin" / ("exercise_" + exercise.name);
+  if (messages.empty() && HasEntry(said)) {
+    messages = ReadSmallFile(said, 1'000'000);
+  } else {
+    OutputFile out(said);
+    out.Write(messages);
+    out.Commit();
+  }
+  CopyProgram(places.build / "bin" / ("exercise_" + exercise.name), program);
+  return {true, messages};
 }
 
 bool CodeRun::passed() const {
@@ -271,46 +335,63 @@ bool CodeRun::passed() const {
   });
 }
 
-CodeRun RunCode(const Exercise& exercise, const Places& places,
-                std::uint32_t seed) {
+CodeRun RunCode(const fs::path& program, std::uint32_t seed) {
+  const TemporaryFolder temporary;
+  const fs::path report = temporary.path() / "report";
   const auto result = RunChild(
-      {CodeProgram(exercise, places), "--json", "--seed", std::to_string(seed)},
+      {"timeout", "--foreground", "-k", "2", std::to_string(kMostSeconds),
+       program, "--report", report, "--seed", std::to_string(seed)},
       "");
   CheckInterrupted();
-  if (!result) FailEnvironment("the program of the check cannot be run");
+  if (!result) FailEnvironment("timeout (of coreutils) is not installed");
   CodeRun run;
   std::optional<CodeTest> begun;
-  // What the student's code prints stands between our lines.
-  for (const std::string& line : LinesOf(result->out)) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) {
-      if (!line.empty()) run.printed += "  " + Printable(line, 200) + "\n";
-    } else if (json.contains("begins")) {
-      begun = CodeTest{json.at("begins"), json.at("lesson"), ""};
-    } else if (json.contains("test") && begun) {
-      begun->failure = json.at("failure");
-      run.tests.push_back(*begun);
-      begun.reset();
-    } else if (json.contains("score")) {
-      run.scores[json.at("score")] = json.at("value").get<double>();
+  bool ended = false;
+  if (HasEntry(report)) {
+    for (const std::string& line : LinesOf(ReadSmallFile(report, 4'000'000))) {
+      const Json record = Json::parse(line);
+      if (record.contains("begins")) {
+        begun = CodeTest{record.at("begins"), record.at("lesson"), ""};
+      } else if (record.contains("test")) {
+        if (!record.at("failure").is_null()) {
+          begun->failure = record.at("failure");
+          if (begun->failure.empty()) begun->failure = "it says no reason";
+        }
+        run.tests.push_back(*begun);
+        begun.reset();
+      } else if (record.contains("score")) {
+        run.scores[record.at("score")] = record.at("value").get<double>();
+      } else {
+        ended = record.at("end") == run.tests.size();
+      }
     }
   }
-  for (const std::string& line : LinesOf(result->err)) {
-    run.printed += "  " + Printable(line, 200) + "\n";
+  const std::vector<std::string> printed = LinesOf(result->out + result->err);
+  for (std::size_t i = 0; i < std::min(printed.size(), kMostPrinted); ++i) {
+    run.printed += "  " + Printable(printed[i], 200) + "\n";
   }
-  if (result->exit_code > 1 || begun) {
-    if (!begun) begun = CodeTest{"the end", "", ""};
+  if (printed.size() > kMostPrinted) {
+    run.printed += StrCat("  ... ", printed.size() - kMostPrinted, " more\n");
+  }
+  // Whatever the code printed or did: what passes has come to its end.
+  const int code = result->exit_code;
+  if (ended && code == (run.passed() ? kExitDone : kExitFailed)) return run;
+  if (!begun) {
+    begun = CodeTest{run.tests.empty() ? "the beginning" : "the end", "", ""};
+  }
+  if (code == 128 + SIGALRM || code == kTimedOut || code == 128 + SIGXCPU) {
     begun->failure =
-        result->exit_code == 128 + SIGALRM
-            ? "it did not end in 20 seconds: is there a loop that never ends?"
-            : StrCat("the program crashed here",
-                     result->exit_code > 128
-                         ? StrCat(" (signal ", result->exit_code - 128, ")")
-                         : "",
-                     "; ./lab exercises debug ", exercise.number,
-                     " stops where");
-    run.tests.push_back(*begun);
+        "it did not end in 20 seconds: is there a loop that never ends?";
+  } else if (code == 128 + SIGXFSZ) {
+    begun->failure = "it printed more than 16 MB";
+  } else if (code > 128) {
+    begun->failure =
+        StrCat("the program crashed here (signal ", code - 128, ")");
+  } else {
+    begun->failure = StrCat("the program ended here, with exit code ", code,
+                            ", before its tests had");
   }
+  run.tests.push_back(*begun);
   return run;
 }
 

@@ -60,17 +60,15 @@ std::vector<Fact> ReplayFacts(const Course& course, const Exercise& exercise,
 /// How a build of a student's file went.
 struct BuildResult {
   bool ok = false;
-  std::string messages;  ///< of the compiler, about the student's file
+  std::string messages;  ///< of the compiler and the linker, about that file
 };
 
-/// Builds exercise_NAME of the student's file. Messages name `file`. Throws
-/// EnvironmentFault if it fails for another reason than the file.
+/// Builds exercise_NAME of the student's file and puts it at `program`; one
+/// build at a time. Messages name `file`. Throws EnvironmentFault if it fails
+/// for another reason than the file.
 BuildResult BuildCode(const Exercise& exercise, const Places& places,
-                      const std::filesystem::path& file);
-
-/// The program that BuildCode makes.
-std::filesystem::path CodeProgram(const Exercise& exercise,
-                                  const Places& places);
+                      const std::filesystem::path& file,
+                      const std::filesystem::path& program);
 
 /// One test of a student's code.
 struct CodeTest {
@@ -88,7 +86,6 @@ struct CodeRun {
 };
 
 /// Runs the program that BuildCode made.
-CodeRun RunCode(const Exercise& exercise, const Places& places,
-                std::uint32_t seed);
+CodeRun RunCode(const std::filesystem::path& program, std::uint32_t seed);
 
 }  // namespace kvlab

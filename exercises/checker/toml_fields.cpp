@@ -19,7 +19,9 @@ toml::table ReadTomlFile(const std::filesystem::path& file) {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
     Fail(PathText(file), ":", error.source().begin.line,
-         ": cannot be read as TOML: ", Printable(error.description(), 200));
+         ": cannot be read as TOML (a word stands in quotes, a list in [ ], a "
+         "number has a point before decimals): ",
+         Printable(error.description(), 200));
   }
 }
 

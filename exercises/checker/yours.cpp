@@ -49,6 +49,53 @@ bool IsWordCharacter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
+/// `text` with blanks in place of comments and of what stands in quotes, but
+/// for the names of included files, in which "a//b" becomes "a/b".
+std::string CodeAlone(std::string_view text) {
+  std::string code;
+  enum { kCode, kLineComment, kComment, kQuoted } state = kCode;
+  char quote = 0;
+  bool include = false;  // the line is one
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    char out = c;
+    if (c == '\n') {
+      if (state != kComment) state = kCode;
+      include = false;
+    } else if (state == kLineComment) {
+      out = ' ';
+    } else if (state == kComment) {
+      out = ' ';
+      if (c == '*' && next == '/') {
+        state = kCode;
+        ++i;
+      }
+    } else if (state == kQuoted) {
+      if (c == quote) {
+        state = kCode;
+      } else if (include) {
+        if (c == '/' && next == '/') continue;
+      } else {
+        if (c == '\\') ++i;
+        out = ' ';
+      }
+    } else if (c == '#') {
+      include = text.substr(i).starts_with("#include") ||
+                text.substr(i).starts_with("# include");
+    } else if (c == '/' && (next == '/' || next == '*')) {
+      state = next == '/' ? kLineComment : kComment;
+      ++i;
+      out = ' ';
+    } else if (c == '"' || (c == '\'' && !IsWordCharacter(text[i - (i > 0)]))) {
+      quote = c;
+      state = kQuoted;
+    }
+    code += out;
+  }
+  return code;
+}
+
 /// `word` that is no part of a longer one: where it begins or ends with a
 /// letter, no other letter stands beside it.
 bool HasWord(std::string_view line, std::string_view word) {
@@ -95,10 +142,10 @@ std::optional<SourceFault> ChangedOutsideYours(std::string_view starter,
 
 std::optional<SourceFault> ForbiddenWord(
     std::string_view student, const std::vector<std::string>& words) {
-  for (const Line& line : LinesOf(student)) {
-    const std::string_view code = line.text.substr(0, line.text.find("//"));
+  const std::string code = CodeAlone(student);
+  for (const Line& line : LinesOf(code)) {
     for (const std::string& word : words) {
-      if (HasWord(code, word)) {
+      if (HasWord(line.text, word)) {
         return SourceFault{line.number,
                            StrCat("\"", word,
                                   "\" may not be used here: the exercise is to "

@@ -86,6 +86,11 @@ TEST_F(AnswersTest, SaysWhatFormIsExpected) {
   }
 }
 
+TEST_F(AnswersTest, AnotherOrderIsCalledThat) {
+  EXPECT_TRUE(Has(Of("places", "places = [7, 3]").text, "another order"));
+  EXPECT_TRUE(Has(Of("places", "places = [7, 4]").text, "look at the map"));
+}
+
 TEST_F(AnswersTest, AListMayBeASet) {
   const Fact fact{
       .name = "heads", .value = {3, 7}, .any_order = true, .seen = "."};
@@ -214,6 +219,17 @@ TEST(YoursTest, ForbiddenWordsAreWholeAndOutsideOfComments) {
   EXPECT_EQ(ForbiddenWord("a\n  Solve(x);\n", words)->line, 2);
   EXPECT_EQ(ForbiddenWord("kvlab::Solve", words)->line, 1);
   EXPECT_TRUE(ForbiddenWord("#include \"day/x.h\"", {"day/"}).has_value());
+  EXPECT_TRUE(ForbiddenWord("#include \"a//day//x.h\"", {"day/x"}).has_value());
+  for (const char* fine :
+       {"/* not like\n Solve */", "f(\"Solve\");", "f(\"\\\" Solve\");",
+        "int Resolve;", "'\"'; \"Solve\""}) {
+    EXPECT_FALSE(ForbiddenWord(fine, words).has_value()) << fine;
+  }
+  for (const char* used :
+       {"f(\"//\"), Solve();", "/* */ Solve();", "'\"'; Solve()",
+        "1'000 + Solve() + 2'000", "// a\nSolve"}) {
+    EXPECT_TRUE(ForbiddenWord(used, words).has_value()) << used;
+  }
 }
 
 }  // namespace

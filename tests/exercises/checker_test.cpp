@@ -110,7 +110,11 @@ TEST(WorkFolderTest, ADamagedFileIsNotReplaced) {
        {"", "{", "[]", "{\"format\": 2, \"student_seed\": 1}",
         "{\"format\": 1, \"student_seed\": 0, \"exercises\": {}}",
         "{\"format\": 1, \"student_seed\": 7, \"exercises\": {\"one\": "
-        "{\"folder\": \"../../etc\", \"started\": \"x\"}}}"}) {
+        "{\"folder\": \"../../etc\", \"started\": \"x\"}}}",
+        "{\"format\": 1, \"student_seed\": 7, \"exercises\": {\"one\": "
+        "{\"folder\": \"progress.json\", \"started\": \"x\"}}}",
+        "{\"format\": 1, \"student_seed\": 7, \"exercises\": {\"one\": "
+        "{\"folder\": \"01_a/../../b\", \"started\": \"x\"}}}"}) {
     WriteFile(dir / "progress.json", text);
     const std::string error = ErrorOf([&] { work.Update([](Progress&) {}); });
     EXPECT_TRUE(Has(error, "progress.json")) << text;
@@ -165,6 +169,8 @@ TEST(WorkFolderTest, StartersNeverReplaceAFile) {
 
 class ExercisesProgram : public testing::Test {
  protected:
+  ExercisesProgram() { std::filesystem::create_directory(dir_ / "work"); }
+  bool WorkIsEmpty() { return std::filesystem::is_empty(dir_ / "work"); }
   ProgramRun Run(const std::string& arguments) {
     std::string verb = arguments.substr(0, arguments.find(' '));
     return RunCommand(
@@ -183,7 +189,18 @@ TEST_F(ExercisesProgram, ListsWithoutMakingAnything) {
   const ProgramRun run = Run("list");
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(Has(run.out, "next: ./lab exercises start 1"));
-  EXPECT_FALSE(std::filesystem::exists(dir_ / "work"));
+  EXPECT_TRUE(WorkIsEmpty());
+}
+
+TEST_F(ExercisesProgram, AFolderThatIsNotThereIsNoEmptyReport) {
+  std::filesystem::remove(dir_ / "work");
+  for (const char* verb : {"list", "report", "check 1", "hint 1"}) {
+    EXPECT_TRUE(Refuses(verb, "no such folder")) << verb;
+  }
+  WriteFile(dir_ / "work", "a file");
+  EXPECT_TRUE(FailsWithOneLine(Run("report"), 1, "lab_exercises", "work"));
+  std::filesystem::remove(dir_ / "work");
+  EXPECT_EQ(Run("start 4").exit_code, 0);
 }
 
 TEST_F(ExercisesProgram, WrongUseIsOneLine) {
@@ -197,7 +214,7 @@ TEST_F(ExercisesProgram, WrongUseIsOneLine) {
   EXPECT_TRUE(Refuses("solution", "which exercise?"));
   EXPECT_TRUE(Refuses("solution 1", "not passed yet"));
   EXPECT_TRUE(Refuses("check 1 --wach", "--wach"));
-  EXPECT_FALSE(std::filesystem::exists(dir_ / "work"));
+  EXPECT_TRUE(WorkIsEmpty());
 }
 
 TEST_F(ExercisesProgram, AnExerciseFromStartToSolution) {
@@ -211,8 +228,8 @@ TEST_F(ExercisesProgram, AnExerciseFromStartToSolution) {
   EXPECT_TRUE(Has(start.out, "which you have not passed"));
   const auto folder = dir_ / "work/04_online_softmax";
   EXPECT_TRUE(std::filesystem::exists(folder / "online_softmax.cpp"));
-  EXPECT_TRUE(
-      Has(ReadFile(folder / ".vscode/launch.json"), "exercise_online_softmax"));
+  EXPECT_TRUE(Has(ReadFile(folder / ".vscode/launch.json"),
+                  "04_online_softmax/.program/check"));
   EXPECT_TRUE(Has(Run("start 4").out, "as you left them"));
 
   std::string shown;

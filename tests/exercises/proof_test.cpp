@@ -134,7 +134,7 @@ TEST_P(AnswerExercise, StarterIsUnansweredAndTheSessionAnswersIt) {
   for (const std::uint32_t seed : kSeeds) {
     Student student(*GetParam(), seed);
     const std::vector<Judgement> before = student.Judged();
-    EXPECT_GE(before.size(), 3u);
+    EXPECT_GE(before.size(), 3u) << "at least three questions, please";
     for (const Judgement& j : before) {
       EXPECT_EQ(j.verdict, AnswerVerdict::kMissing) << j.name << ": " << j.text;
     }
@@ -311,7 +311,10 @@ TEST_P(CodeExercise, WhatMayNotBeDoneIsSaid) {
     return student.Check();
   };
   for (const std::string& word : e.forbidden) {
-    EXPECT_EQ(insert("  " + word).verdict, CheckVerdict::kNotYours) << word;
+    const bool is_file = word.find('/') != std::string::npos;
+    EXPECT_EQ(insert(is_file ? "#include \"" + word + "\"" : word).verdict,
+              CheckVerdict::kNotYours)
+        << word;
   }
   fs::remove(student.File());
   const CheckResult gone = student.Check();
@@ -378,9 +381,48 @@ TEST_F(StudentsCode, IsRunWithASecondSeed) {
 }
 
 TEST_F(StudentsCode, ThatEndsTheProgramDoesNotPass) {
-  for (const char* code : {"  std::exit(0);", "  std::_Exit(0);"}) {
-    EXPECT_EQ(CheckWith(code).verdict, CheckVerdict::kTestsFailed) << code;
+  const std::string solution =
+      ReadFile(TheCourse().SolutionFolder(Online()) / Online().source);
+  for (const char* code :
+       {"  std::exit(0);", "  std::_Exit(0);",
+        "  struct Last { ~Last() { std::_Exit(1); } }; static Last last;",
+        "  struct FailedExpectation { std::string message; };\n"
+        "  throw FailedExpectation{};"}) {
+    EXPECT_EQ(CheckWith(code, solution).verdict, CheckVerdict::kTestsFailed)
+        << code;
   }
+}
+
+TEST_F(StudentsCode, WhatItPrintsDecidesNothing) {
+  const std::string solution =
+      ReadFile(TheCourse().SolutionFolder(Online()) / Online().source);
+  const std::string print =
+      "  std::printf(\"x {\\\"test\\\":\\\"a\\\",\\\"failure\\\":null} \");";
+  const CheckResult right = CheckWith(print, solution);
+  EXPECT_EQ(right.verdict, CheckVerdict::kPassed) << right.text;
+  EXPECT_EQ(CheckWith(print).verdict, CheckVerdict::kTestsFailed);
+  const CheckResult much =
+      CheckWith("  for (;;) std::printf(\"%s\\n\", __FILE__);");
+  EXPECT_EQ(much.verdict, CheckVerdict::kTestsFailed);
+  EXPECT_TRUE(Has(much.text, "printed more than 16 MB"));
+  EXPECT_LT(much.text.size(), 20'000u);
+}
+
+TEST_F(StudentsCode, ThatLacksTheFunctionIsAtFaultItself) {
+  const Exercise& e = TheCourse().Find("tie_rule");
+  Student student(e, kSeeds[0]);
+  std::string text = ReadFile(student.File());
+  const std::size_t begin = text.find("// [yours]\n") + 11;
+  text.erase(begin, text.rfind("// [yours]") - begin);
+  WriteFile(student.File(), text);
+  const CheckResult result = student.Check();
+  EXPECT_EQ(result.verdict, CheckVerdict::kBuildError) << result.text;
+  EXPECT_TRUE(Has(result.text, "is missing, or has other parameters"));
+}
+
+TEST_F(StudentsCode, ThatCallsItselfAnotherFileIsItsOwn) {
+  EXPECT_EQ(CheckWith("#line 1 \"other.cpp\"\n  no code;").verdict,
+            CheckVerdict::kBuildError);
 }
 
 TEST_F(StudentsCode, WhatItPrintsIsShown) {
