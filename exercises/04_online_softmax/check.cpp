@@ -13,14 +13,25 @@ constexpr const char* kLesson = "day09_kv_q8/README.md#the-stages";
 /// Hands out rows from memory for one tile, and counts how often.
 class CountingSource final : public TileSource {
  public:
-  CountingSource(const HeadRows<float>& rows, int tile)
-      : rows_(rows), tile_(tile), keys_(Size(tile)), values_(Size(tile)) {}
+  /// Behind the rows of a tile, and where it was when its time is over, there
+  /// is no number; or, if asked for, zeros, or keys that would get all weight.
+  enum class Beyond { kNaN, kZeros, kLargeScores };
+  CountingSource(const HeadRows<float>& rows, int tile,
+                 Beyond beyond = Beyond::kNaN)
+      : rows_(rows),
+        tile_(tile),
+        beyond_(beyond),
+        keys_(Size(32)),
+        values_(Size(32)) {}
 
   bool Next(Tile& tile) override {
-    // Who still looks at the last tile finds no number there.
     constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-    std::fill(keys_.begin(), keys_.end(), kNone);
-    std::fill(values_.begin(), values_.end(), kNone);
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      keys_[i] = beyond_ == Beyond::kNaN     ? kNone
+                 : beyond_ == Beyond::kZeros ? 0
+                                             : 100 * rows_.query[i % rows_.d];
+      values_[i] = beyond_ == Beyond::kNaN ? kNone : 0;
+    }
     const int tokens = std::min(tile_, rows_.tokens() - token_);
     if (tokens <= 0) return false;
     const auto first = static_cast<std::ptrdiff_t>(Size(token_));
@@ -50,6 +61,7 @@ class CountingSource final : public TileSource {
 
   const HeadRows<float>& rows_;
   int tile_;
+  Beyond beyond_;
   int token_ = 0;
   std::vector<float> keys_, values_;
 };
@@ -66,6 +78,31 @@ void ExpectAttention(const CodeCheck& check, const std::string& what,
       check, what, exact, out,
       CommonMistakes(Widened(rows), exact, TileSizes(rows.tokens(), tile)),
       hint, nan_hint);
+}
+
+/// What the function gives may not depend on what lies behind the rows of a
+/// short tile.
+void ExpectNothingBeyond(const CodeCheck& check, const std::string& what,
+                         const HeadRows<float>& rows) {
+  using Beyond = CountingSource::Beyond;
+  const auto run = [&rows](Beyond beyond) {
+    CountingSource source(rows, 32, beyond);
+    return Attend(rows.query, source);
+  };
+  const auto same = [](float a, float b) {
+    return a == b || (std::isnan(a) && std::isnan(b));
+  };
+  const std::vector<float> out = run(Beyond::kNaN);
+  // A NaN can get lost in a comparison, and a large score gives a NaN as well.
+  const bool all_same =
+      std::ranges::equal(out, run(Beyond::kZeros), same) &&
+      std::ranges::equal(out, run(Beyond::kLargeScores), same);
+  check.Expect(
+      all_same,
+      StrCat(what,
+             ": rows beyond tile.tokens were read: out changes with what lies "
+             "there; tile.tokens of the last tile: ",
+             (rows.tokens() - 1) % 32 + 1));
 }
 
 /// The largest output for values that are all 1, whose mean is 1 whatever the
@@ -149,12 +186,18 @@ void Tests(CodeCheck& check) {
   test("last_tile", [&](RandomNumbers& random) {
     for (const int n : {1, 31, 33, 63, 127, 129, 1000}) {
       const int last = (n - 1) % 32 + 1;
-      ExpectAttention(check, StrCat("n = ", n),
-                      RowsWithScores(random, 64, Steps(n, 0.5, 0)), 32,
+      const HeadRows<float> rows = RowsWithScores(random, 64, Steps(n, 0.5, 0));
+      ExpectNothingBeyond(check, StrCat("n = ", n), rows);
+      ExpectAttention(check, StrCat("n = ", n), rows, 32,
                       StrCat("tokens in the last tile: ", last,
                              "; were they all taken, and no others?"),
                       "was the only tile, of fewer than 32 tokens, taken?");
     }
+    ExpectAttention(check, "one tile of 20 scores near -200",
+                    RowsWithScores(random, 64, ScoresAround(random, 20, -200)),
+                    32, "",
+                    "exp(-200) is 0 in a float: was the largest score looked "
+                    "for among 32, where the tile has only tile.tokens?");
   });
 
   test("acc_rescaled", [&](RandomNumbers& random) {

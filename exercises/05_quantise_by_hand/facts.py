@@ -1,5 +1,7 @@
 """Row 100 of K before it was quantised and as it is in the cache."""
 
+import math
+
 import kvlab
 
 LAYER, TOKEN = 1, 100
@@ -33,7 +35,9 @@ kvlab.on_function("kvlab::KvCache::Append", appended)
 kvlab.on("score", scored)
 kvlab.run()
 
-quotients = [value / scale for value in x]
+# As the quantiser divides, and gdb: float by float. In double some quotient that
+# is -127 is a little above it.
+quotients = [kvlab.float32(value / scale) for value in x]
 errors = [abs(q - code) for q, code in zip(quotients, codes)]
 largest = max(range(len(x)), key=lambda i: abs(x[i]))
 worst = max(range(len(x)), key=errors.__getitem__)
@@ -41,6 +45,40 @@ worst = max(range(len(x)), key=errors.__getitem__)
 
 def shown(values, form):
     return ", ".join(form % value for value in values)
+
+
+def cut_off():
+    """The count, and what to say of another one."""
+
+    def others(cut, values):
+        return [cut(value) != code for value, code in zip(values, codes)]
+
+    changed = others(int, quotients)
+    right = sum(changed)
+    given = kvlab.answer_of("cut_off")
+    doubles = others(int, [value / scale for value in x])
+    for count, seen in (
+        (
+            sum(doubles),
+            "that is the number for a division in double; the program divides "
+            "float by float, and the quotient of element %d is exactly %d"
+            % next(
+                ((i, codes[i]) for i, c in enumerate(doubles) if c != changed[i]),
+                (0, 0),
+            ),
+        ),
+        (
+            sum(others(math.floor, quotients)),
+            "that is the number for rounding down; a cast makes -3.6 a -3",
+        ),
+        (len(x) - right, "that many of the codes would be the same"),
+    ):
+        if count != right and given == str(count):
+            return right, seen
+    return right, "of the first 32 elements it would be %d, of the last 32 %d" % (
+        sum(changed[:32]),
+        sum(changed[-32:]),
+    )
 
 
 kvlab.fact(
@@ -59,12 +97,7 @@ kvlab.fact(
     codes[:8],
     "element / scale is " + shown(quotients[:8], "%.2f"),
 )
-kvlab.fact(
-    "cut_off",
-    sum(int(q) != code for q, code in zip(quotients, codes)),
-    "of elements 0 to 7 it would be %d"
-    % sum(int(q) != code for q, code in zip(quotients[:8], codes)),
-)
+kvlab.fact("cut_off", *cut_off())
 kvlab.fact(
     "worst",
     worst,

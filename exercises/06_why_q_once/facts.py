@@ -76,11 +76,34 @@ kvlab.run()
 
 n = sum(tiles)
 group = passes["rescale"] // len(tiles)
+
+
+def larger(factor, end=n):
+    return sum(scale > factor * key_scales[0] for scale in key_scales[:end])
+
+
 kvlab.fact(
-    "passes",
-    list(passes.values()),
-    f"the {n} tokens come in tiles of up to {max(tiles)}, and each of the {group} "
-    "heads has an M of its own",
+    "quantise_q",
+    passes["quantise_q"],
+    "the marker stands before the loops over the heads and over the tiles, and was "
+    "not reached again after the first tile",
+)
+kvlab.fact(
+    "score",
+    passes["score"],
+    f"the {n} tokens come in tiles of up to {max(tiles)}; at each stop `scores` had "
+    f"the {group} heads together",
+)
+kvlab.fact(
+    "rescale",
+    passes["rescale"],
+    f"each of the {group} heads has an M of its own, and `Weigh` comes to the marker "
+    "before it asks whether M grows",
+)
+kvlab.fact(
+    "normalise",
+    passes["normalise"],
+    "the marker stands behind the loop over the tiles, before that over the heads",
 )
 kvlab.fact(
     "queries",
@@ -101,8 +124,13 @@ kvlab.fact(
 )
 kvlab.fact(
     "too_large",
-    sum(scale > key_scales[0] for scale in key_scales),
-    "the scales of tokens 0 to 3 are %.6g, %.6g, %.6g, %.6g" % tuple(key_scales[:4]),
+    larger(1),
+    # Not beyond 127.5: such a quotient is rounded to 127.
+    "that many have an element whose quotient is rounded to 128 or more; a scale "
+    "that is larger by less counts too"
+    if kvlab.answer_of("too_large") == str(larger(127.5 / 127))
+    else "token 0 has the scale %.6g; of the keys of tokens 1 to 31, %d have a larger "
+    "one" % (key_scales[0], larger(1, 32)),
 )
 kvlab.fact(
     "why",
@@ -110,5 +138,6 @@ kvlab.fact(
     f"at all {len(tiles)} tiles the codes and scales of q are the same; the "
     f"largest key scale is {max(key_scales) / min(key_scales):.3g} times the "
     "smallest",
+    words=("one_query", "small_error", "same_range", "no_room"),
 )
 kvlab.done()

@@ -11,6 +11,9 @@ constexpr const char* kLesson = "day09_kv_q8/README.md#the-stages";
 constexpr const char* kRounding =
     "day09_kv_q8/README.md#how-wrong-can-a-score-be";
 constexpr double kU = 0x1p-24;  // one rounding of a float, relative
+// Larger in magnitude than any drawn number.
+constexpr float kLargest = -6.5f;
+static_assert(kLargest / 127 != kLargest * (1.0f / 127));
 
 /// The rule of the course for a row, or a group of a query.
 float Quantised(std::span<const float> x, std::vector<std::int8_t>& codes) {
@@ -74,6 +77,9 @@ void ExpectScales(const CodeCheck& check, std::span<const float> query) {
   const float whole = Quantised(query, unused);
   for (std::size_t j = 0; j < found.scales.size(); ++j) {
     const float e = expected.scales[j], f = found.scales[j];
+    const auto group = query.subspan(32 * j).first(
+        std::min<std::size_t>(32, query.size() - 32 * j));
+    const float positive = *std::max_element(group.begin(), group.end());
     std::string reason;
     if (std::abs(f - e) <= 4e-7 * e) {
       reason = "only the rounding differs: the rule is max|x| / 127";
@@ -83,6 +89,13 @@ void ExpectScales(const CodeCheck& check, std::span<const float> query) {
           "its own elements";
     } else if (std::abs(f - e * 127) <= 1e-6 * f) {
       reason = "this is max|x|; the scale is that / 127";
+    } else if (std::abs(f - e * (127.0f / 128)) <= 1e-6 * f) {
+      reason =
+          "this is max|x| / 128; codes reach to 127, so it is max|x| / 127";
+    } else if (f == positive / 127.0f) {
+      reason =
+          "this is the largest element / 127, but a negative one is larger in "
+          "magnitude: max|x|";
     }
     WithReason(reason, [&] {
       check.ExpectEqualAt(what + "scale of group", static_cast<std::int64_t>(j),
@@ -101,7 +114,12 @@ void ExpectCodes(const CodeCheck& check, std::span<const float> query) {
     const float quotient = scale == 0 ? 0 : query[i] / scale;
     const int e = expected.codes[i], f = found.codes[i];
     std::string reason;
-    if (std::abs(quotient) > 127.5f) {
+    if (std::abs(quotient) <= 127 && std::isinf(1 / scale) &&
+        f == std::copysign(127, quotient)) {
+      reason =
+          ": the reciprocal of so small a scale, 1 / scale or 127 / max|x|, "
+          "overflows to infinity; divide x by the scale";
+    } else if (std::abs(quotient) > 127.5f) {
       reason = ": codes stay within +-127";
     } else if (std::abs(quotient - std::trunc(quotient)) == 0.5f) {
       reason = ", halfway: the even one is taken";
@@ -252,6 +270,11 @@ void Tests(CodeCheck& check) {
   };
 
   test("query_scales", kRounding, [&](RandomNumbers& random) {
+    // The largest is negative, and its quotient by 127 is not its product with
+    // 1/127, which for most numbers is the same float.
+    std::vector<float> query = Drawn(random, 32);
+    query[random.Between(0, 31)] = kLargest;
+    ExpectScales(check, query);
     for (const int d : {32, 64, 80, 128}) {
       ExpectScales(check, DrawnQuery(random, d));
     }

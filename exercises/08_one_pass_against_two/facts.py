@@ -114,7 +114,8 @@ keys = {"single": n, "stored": sum(stored["keys"]), "rescan": sum(rescan["keys"]
 kvlab.fact(
     "twice",
     next(form for form, count in keys.items() if count == 2 * n),
-    f"this form read {2 * n} rows of K in a call over {n} tokens, but only {n} "
-    "rows of V",
+    f"the form that is asked for read {2 * n} rows of K in a call over {n} tokens, "
+    f"but only {n} rows of V",
+    words=("single", "stored", "rescan"),
 )
 kvlab.done()

@@ -77,7 +77,8 @@ for letter, program in PLANTED.items():
         kvlab.fact(
             "equal_heads",
             equal,
-            f"planted_{letter} first differs at element 0 of head "
+            any_order=True,
+            seen=f"planted_{letter} first differs at element 0 of head "
             f"{next(h for h in heads if h not in equal)} of layer {layer}",
         )
     elif len(trace[layer, 0]) < len(right_trace[layer, 0]):
@@ -113,6 +114,7 @@ for letter, program in PLANTED.items():
         f"bug_{letter}",
         bug,
         f"with {n} tokens in the cache it first differs in layer {layer}; " + seen,
+        words=("rescale", "key_scale", "tail", "query_head"),
     )
 kvlab.fact(
     "layers",

@@ -239,9 +239,9 @@ void Tests(CodeCheck& check) {
   };
 
   test("seen_once", kArriving, [&](RandomNumbers& random) {
+    // Rising scores: every chunk has a rescale.
     ExpectStream(
-        check, "100 tokens",
-        RowsWithScores(random, 64, ScoresAround(random, 100, 0)),
+        check, "100 tokens", RowsWithScores(random, 64, Steps(100, -3, 3)),
         DrawnSizes(random, 100),
         "the memory of a chunk is overwritten (here: with NaN) when "
         "the next one is asked for, also at the end; what a chunk is "

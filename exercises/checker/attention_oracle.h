@@ -210,8 +210,9 @@ struct Otherwise {
 
 /// How a running softmax can go wrong.
 struct OnlineMistake {
-  bool acc_kept = false;  // acc is not rescaled
-  bool S_kept = false;    // S is not rescaled
+  bool acc_kept = false;     // acc is not rescaled
+  bool S_kept = false;       // S is not rescaled
+  bool upside_down = false;  // the factor is exp(m - M)
 };
 
 /// The running softmax in double with a mistake; `sizes`: tokens of each tile.
@@ -232,7 +233,7 @@ inline std::vector<double> OnlineWith(OnlineMistake mistake,
     if (t == 0) {
       M = m;
     } else if (m > M) {
-      const double c = ExpDouble(M - m);
+      const double c = ExpDouble(mistake.upside_down ? m - M : M - m);
       if (!mistake.S_kept) S *= c;
       for (double& x : acc) x *= mistake.acc_kept ? 1 : c;
       M = m;
@@ -264,6 +265,9 @@ inline std::vector<Otherwise> CommonMistakes(const HeadRows<double>& rows,
       "this is what comes out when acc is rescaled and S is not");
   add({.acc_kept = true, .S_kept = true},
       "this is what comes out when M grows and neither S nor acc is rescaled");
+  add({.upside_down = true},
+      "this is what comes out when the factor of the rescale is upside down: "
+      "exp(M_old - M_new), at most 1");
   if (sizes.size() > 1) {
     const std::span<const int> fewer = sizes.first(sizes.size() - 1);
     known.push_back({StrCat("this is the result without the last ",

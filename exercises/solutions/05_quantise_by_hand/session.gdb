@@ -25,7 +25,7 @@ stop-at score if input.layer == 1
 continue
 q8 K 100
 expect kv.key_scales[100] == $m / 127
-set $s = (double)kv.key_scales[100]
+set $s = kv.key_scales[100]
 print/d *(kv.key_codes + 100 * kv.stride)@128
 answer codes [$2[0], $2[1], $2[2], $2[3], $2[4], $2[5], $2[6], $2[7]]
 set $i = 0

@@ -43,8 +43,10 @@ end
 stop-at q8_single_pass.cpp:normalise
 continue
 python
-passes = [1, *(stops[k] for k in stops if ":" in k), 1]
-gdb.execute("answer passes %s" % passes)
+gdb.execute("answer quantise_q 1")
+gdb.execute("answer score %d" % stops["q8_single_pass.cpp:score"])
+gdb.execute("answer rescale %d" % stops["online_softmax.cpp:rescale"])
+gdb.execute("answer normalise 1")
 gdb.execute("answer key_scale_uses 2 * %d" % stops["tokens"])
 scales = [
     float(gdb.parse_and_eval("kv.key_scales[%d]" % t))

@@ -17,8 +17,8 @@ class Count(gdb.Breakpoint):
 for function in rows:
     Count("kvlab::TileReader::" + function).function = function
 end
-# Its last line but one comes when both passes are done.
-tbreak RequireUsableTotal
+# Both passes are done when the next call begins, that of the other KV head.
+break kvlab::TwoPass::Attend
 continue
 python
 gdb.set_convenience_variable("rows", sum(rows.values()))
@@ -26,19 +26,16 @@ rows.update(Scores=0, AddValues=0)
 end
 answer stored_bytes $rows * $row
 
-# The next call, of the other KV head, made to rescan before it begins.
-tbreak kvlab::TwoPass::Attend
-continue
+# This call is made to rescan.
+set $n = input.kv.tokens
 set var this->rescan_ = true
-tbreak RequireUsableTotal
 continue
 python
 gdb.set_convenience_variable("rows", sum(rows.values()))
 gdb.set_convenience_variable("keys", rows["Scores"])
 end
 answer rescan_bytes $rows * $row
-up
-expect $keys == 2 * n
+expect $keys == 2 * $n
 answer twice "rescan"
 
 # The single pass: another program with the same arguments.
