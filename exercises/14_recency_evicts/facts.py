@@ -4,6 +4,7 @@ happened. Most questions have several right answers."""
 import json
 import os
 import pathlib
+import re
 import tempfile
 
 import kvlab
@@ -62,17 +63,24 @@ def evicted(blocks):
     return None
 
 
-def whole(name):
-    """The answer as a whole number; None if it is none."""
+def single(name):
+    """The answer's text; of a list, that of its only element; else ""."""
     text = kvlab.answer_of(name)
-    return int(text) if isinstance(text, str) and text.isdecimal() else None
+    if isinstance(text, list):
+        text = text[0] if len(text) == 1 else ""
+    return text.strip()
+
+
+def whole(name):
+    """The answer as a whole number; None if it is none, or has 10 digits."""
+    text = single(name)
+    return int(text) if re.fullmatch(r"\+?[0-9]{1,9}", text) else None
 
 
 def settings(prefix):
     """The run that the student set up, or None; and what is wrong with it."""
     k = whole(prefix + "_k")
-    use = kvlab.answer_of(prefix + "_importance")
-    use = use.lower() if isinstance(use, str) else ""
+    use = single(prefix + "_importance").lower()
     if k is None or not 1 <= k <= 1_000_000:
         return None, f"{prefix}_k is asked for: a whole number, 1 or more"
     if use not in USES:
@@ -157,14 +165,14 @@ kvlab.judge("keeps_block", whole("keeps_block") in read, block_told)
 
 # --- 3. It need not ---------------------------------------------------------------
 k = whole("by_itself_k")
-use = kvlab.answer_of("evicts_importance")
+use = single("evicts_importance").lower()
 if call is None:
     kvlab.judge("by_itself_k", False, "this needs the settings, layer and head of 1")
 elif k is None or not 2 <= k <= ALL:
     kvlab.judge("by_itself_k", False, f"a whole number from 2 to {ALL} is asked for")
 else:
     before, after = (
-        run(some, use.lower())["calls"][call][-1]["reason"] for some in (k - 1, k)
+        run(some, use)["calls"][call][-1]["reason"] for some in (k - 1, k)
     )
     kvlab.judge(
         "by_itself_k",

@@ -5,6 +5,8 @@ import re
 
 import gdb
 
+import kvlab_answers
+from kvlab_answers import quoted
 from kvlab_printers import reason, short
 from kvlab_values import (Mistake, all_markers, array_at, cache, extent, field,
                           float32, here, hint, is_float32, is_q8, items,
@@ -37,7 +39,16 @@ class Command(gdb.Command):
         return Mistake("usage: " + self.__doc__.splitlines()[0])
 
 
+# Strings and characters: there = is no operator.
+QUOTED = re.compile(r'''(["'])(?:(?!\1)[^\\]|\\.)*\1''')
+CHANGES = re.compile(r"\+\+|--|<<=|>>=|(?<![=!<>])=(?!=)")
+
+
 def evaluate(text):
+    """The value of an expression that may not change the program."""
+    if CHANGES.search(QUOTED.sub("", text)):
+        raise Mistake("%s would change the program; to compare, write ==" %
+                      text)
     return gdb.parse_and_eval(text)
 
 
@@ -496,8 +507,7 @@ if they differ by no more than that part of the larger."""
         within = number(evaluate(found.group(2))) if found.group(2) else 0
         parts = split_comparison(text)
         if parts is None:
-            # Not `t = 41`, which would change the program.
-            if within or re.search(r"(?<![=!<>])=(?!=)", text):
+            if within:
                 raise self.usage()
             value = number(evaluate(text))
             print("%s: %s is %s" % ("yes" if value else "no", text,
@@ -518,56 +528,15 @@ if they differ by no more than that part of the larger."""
 
 # --- answer ------------------------------------------------------------------
 
-def value_end(text, at):
-    """Where the TOML value that begins at text[at] ends."""
-    if text.startswith(('"""', "'''"), at):
-        end = text.find(text[at:at + 3], at + 3)
-        return len(text) if end < 0 else end + 3
-    if text[at:at + 1] in ('"', "'"):
-        quote, i = text[at], at + 1
-        while i < len(text) and text[i] not in (quote, "\n"):
-            i += 2 if text[i] == "\\" and quote == '"' else 1
-        return min(i + 1, len(text))
-    if text[at:at + 1] == "[":
-        i = at + 1
-        while i < len(text) and text[i] != "]":
-            if text[i] in "\"'[":
-                i = value_end(text, i)
-            elif text[i] == "#":
-                i = (text + "\n").index("\n", i)
-            else:
-                i += 1
-        return min(i + 1, len(text))
-    end = at
-    while end < len(text) and text[end] not in "#\r\n":
-        end += 1
-    return at + len(text[at:end].rstrip())
-
-
-def answers_of(text):
-    """{key: (start, end) of its value} of an answers.toml."""
-    result, at = {}, 0
-    key = re.compile(r"[ \t]*([A-Za-z0-9_-]+)[ \t]*=[ \t]*")
-    while at < len(text):
-        found = key.match(text, at)
-        if found:
-            end = value_end(text, found.end())
-            result[found.group(1)] = (found.end(), end)
-            at = end
-        at = (text + "\n").index("\n", at) + 1
-    return result
-
-
-def quoted(word):
-    return '"%s"' % word.replace("\\", "\\\\").replace('"', '\\"')
-
-
 def toml(text):
     """The TOML of what a student typed: an expression, a word, a list."""
     if text.startswith("["):
         if not text.endswith("]"):
             raise Mistake("the list has no ] at its end")
         parts = [p.strip() for p in text[1:-1].split(",")]
+        if any(p.startswith("[") for p in parts):
+            raise Mistake("a list in a list is no answer; its elements are "
+                          "numbers or words")
         if parts[-1] == "":
             parts.pop()
         if "" in parts:
@@ -577,19 +546,19 @@ def toml(text):
         return quoted(text[1:-1])
     try:
         value = plain(evaluate(text))
-        if value.type.strip_typedefs().code == gdb.TYPE_CODE_BOOL:
-            return quoted("yes" if value else "no")
-        if value.type.strip_typedefs().code == gdb.TYPE_CODE_PTR:
+        code = value.type.strip_typedefs().code
+        if code == gdb.TYPE_CODE_PTR:
             raise Mistake("a pointer is no number")
         result = number(value)
+    except (gdb.error, gdb.GdbError) as error:
+        problem = str(error)
+    else:
+        if code == gdb.TYPE_CODE_BOOL:
+            return quoted("yes" if result else "no")
         if isinstance(result, int):
-            return str(result)
+            return kvlab_answers.integer(result)
         # As many digits as the type needs to be read back as it was.
         return "%.9g" % result if is_float32(value) else repr(result)
-    except gdb.error as error:
-        problem = str(error)
-    except gdb.GdbError as error:
-        problem = str(error)
     if re.match(r"^[A-Za-z_][\w -]*$", text):
         return quoted(text)
     raise Mistake("%s is neither a number nor a word here: %s" % (
@@ -608,9 +577,8 @@ word, or a list in brackets."""
             raise Mistake("no exercise is open; start gdb with: "
                           "./lab exercises debug NN")
         path = os.path.join(folder, "answers.toml")
-        with open(path, encoding="utf-8", newline="") as file:
-            old = file.read()
-        known = answers_of(old)
+        old = kvlab_answers.read(path)
+        known = kvlab_answers.places(old)
         words = text.split(None, 1)
         if not words:
             raise Mistake("usage: answer NAME VALUE; the names are: %s" %
@@ -622,11 +590,7 @@ word, or a list in brackets."""
             raise self.usage()
         value = toml(words[1].strip())
         start, end = known[words[0]]
-        new = old[:start] + value + old[end:]
-        temporary = path + ".new"
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.write(new)
-        os.replace(temporary, path)
+        kvlab_answers.write(path, old[:start] + value + old[end:])
         print("%s = %s" % (words[0], value))
 
 
@@ -636,12 +600,14 @@ class Exp(gdb.Function):
     def __init__(self):
         super().__init__("exp")
 
-    def invoke(self, x):
+    def invoke(self, *given):
+        if len(given) != 1:
+            raise Mistake("$exp takes one number: $exp(x)")
+        x = number(given[0])
         try:
-            return math.exp(number(x))
+            return math.exp(x)
         except OverflowError:
-            raise Mistake("$exp(%s) is larger than any double" %
-                          short(number(x)))
+            raise Mistake("$exp(%s) is larger than any double" % short(x))
 
 
 Exp()

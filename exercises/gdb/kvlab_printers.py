@@ -145,8 +145,12 @@ gdb.printing.register_pretty_printer(None, Printers(), replace=True)
 # --- heads[0].softmax.M in an expression -------------------------------------
 
 class Element(gdb.xmethod.XMethodWorker):
+    def __init__(self, index_type):
+        super().__init__()
+        self.index_type = index_type
+
     def get_arg_types(self):
-        return gdb.lookup_type("long")
+        return gdb.lookup_type(self.index_type)
 
     def get_result_type(self, obj, index):
         return extent(obj)[0].dereference().type
@@ -179,7 +183,10 @@ class Methods(gdb.xmethod.XMethodMatcher):
         tag = class_type.strip_typedefs().unqualified().tag or ""
         if tag.split("<")[0] not in ("std::vector", "std::array", "std::span"):
             return None
-        return {"operator[]": Element(), "size": Size()}.get(name)
+        # For std::size_t the program's own [] would be the better match, and
+        # that may be inlined everywhere.
+        return {"operator[]": [Element("long"), Element("unsigned long")],
+                "size": Size()}.get(name)
 
 
 gdb.xmethod.register_xmethod_matcher(None, Methods(), replace=True)

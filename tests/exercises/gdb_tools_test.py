@@ -4,6 +4,8 @@ gdb_tools_test.sh starts it. A check that fails does not end the run.
 """
 import os
 import re
+import resource
+import signal
 
 import gdb
 
@@ -79,9 +81,115 @@ def before_the_run():
     check("expect 6 * 7 == 41", "no: left is 42, right is 41")
 
 
+    for command in ("output $exp()", "output $exp(1, 2)"):
+        refuse(command, "$exp takes one number: $exp(x)")
     check("output $exp(1) > 2.718281 && $exp(1) < 2.718282", "true")
     refuse("output $exp(1000)",
            "$exp(1000) is larger than any double")
+
+
+def write_answers(text):
+    with open(os.environ["KVLAB_EXERCISE"] + "/answers.toml", "wb") as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
+
+
+def unreadable_answers():
+    """What cannot be told where it ends is named, and stays as it is."""
+    for value, problem in (
+            ("[24", "the list has no ] at its end"),
+            ("[24,", "the list has no ] at its end"),
+            ("[24  # ]", "the list has no ] at its end"),
+            ('["24', 'the text has no " at its end'),
+            ('"24', 'the text has no " at its end'),
+            ('"24\\', 'the text has no " at its end'),
+            ("'24", "the text has no ' at its end"),
+            ('"""24', 'the text has no """ at its end'),
+            ("'''", "the text has no ''' at its end"),
+            ('"24" 5"', "there is more after the end of the value"),
+            ("[[1], 2]", "a list in a list is no answer")):
+        for after in ('b = ""\n', 'b = [1, "x"]\n', 'b = """x"""\n',
+                      '"b" = 3\n', ""):
+            text = "# One.\na = %s\n\n# Two, [3].\n%s" % (value, after)
+            write_answers(text)
+            for command in ("answer a 3", "answer b 3"):
+                refuse(command, "answers.toml, line 2: %s; put that right "
+                       "first" % problem)
+            file_is(text)
+    # Other ways to write it that are right.
+    for text, wanted in (
+            ('a = """x\\""""" # y\nb = 1\n', "a = 3 # y\nb = 1\n"),
+            ("a = [1, # [\n 'x]', ] # y\r\nb = 1", "a = 3 # y\r\nb = 1"),
+            ('\ufeff"a" = ""\n', '\ufeff"a" = 3\n'),
+            ("'a'=\"\"", "'a'=3"), ('"\\u0061" = 1', '"\\u0061" = 3'),
+            ("a =\nb = 1", "a =3\nb = 1")):
+        write_answers(text)
+        check("answer a 3", "a = 3")
+        with open(os.environ["KVLAB_EXERCISE"] + "/answers.toml",
+                  newline="", encoding="utf-8") as file:
+            found = file.read()
+        judge("answers.toml", found == wanted, wanted, found)
+
+
+def answers_file():
+    """What kind of file answers.toml is, and stays."""
+    folder = os.environ["KVLAB_EXERCISE"]
+    path = folder + "/answers.toml"
+
+    def only(*names):
+        left = sorted(os.listdir(folder))
+        judge("no other file", left == sorted(names), str(names), str(left))
+
+    write_answers(b"# \xc3\xa9\na = 1 # \xe9\n")
+    refuse("answer a 3", path + ", line 2: this is not UTF-8; save the file "
+           "as UTF-8")
+    write_answers("a = 1 #" + "x" * 1000000)
+    refuse("answer a 3", path + " has more than 1000000 bytes")
+    os.remove(path)
+    os.mkfifo(path)
+    refuse("answer a 3", path + " is not a regular file")
+    os.remove(path)
+    os.symlink("/dev/zero", path)
+    refuse("answer a 3", path + " is not a regular file")
+    os.remove(path)
+
+    # A link stays one; a file beside it is the student's.
+    for name, text in (("real", "a = 1\n"), ("answers.toml.new", "mine")):
+        with open(folder + "/" + name, "w") as file:
+            file.write(text)
+    os.symlink("real", path)
+    os.chmod(path, 0o640)
+    check("answer a 3", "a = 3")
+    file_is("a = 3\n")
+    only("answers.toml", "answers.toml.new", "real")
+    with open(folder + "/answers.toml.new") as file:
+        judge("answers.toml.new", file.read() == "mine", "mine", "another")
+    mode = os.stat(path).st_mode & 0o777
+    judge("a link, mode 640", os.path.islink(path) and mode == 0o640,
+          "a link, 0o640", oct(mode))
+    os.chmod(path, 0o444)
+    refuse("answer a 4", folder + "/real is write-protected")
+    file_is("a = 3\n")
+    os.remove(folder + "/answers.toml.new")
+    os.remove(folder + "/real")
+    os.remove(path)
+
+    # No place for what is written.
+    write_answers("a = 1\n")
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    refused = "no error"
+    try:
+        output("answer a 3")
+    except gdb.error as error:
+        refused = str(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+    wanted = path + " cannot be written: File too large"
+    judge("answer without place", refused == wanted, wanted, refused)
+    file_is("a = 1\n")
+    only("answers.toml")
+    write_answers('steps = ""\nlast = ""\n')
 
 
 def answer_command():
@@ -96,6 +204,10 @@ def answer_command():
     refuse("answer steps", "usage: answer NAME VALUE")
     refuse("answer names [1,,2]", "the list has an empty place")
     refuse("answer names [1, 2", "the list has no ] at its end")
+    refuse("answer names [[1,2],3]", "a list in a list is no answer; its "
+           "elements are numbers or words")
+    refuse("answer steps 18446744073709551615", "18446744073709551615 is too "
+           "large for an answer: whole numbers go from -2^63 to 2^63 - 1")
     refuse("answer steps nosuch + 1", "nosuch + 1 is neither a number nor a "
            'word here: No symbol "nosuch" in current context.')
     file_is(start.replace("\r", ""))
@@ -108,6 +220,10 @@ def answer_command():
             'names = ["score", "two words", 7]\nlast = "yes"')
     check("answer last 1.0 / 3", "last = 0.3333333333333333")
     check("answer last 2 > 1", 'last = "yes"')
+    check("answer last -9223372036854775807 - 1", "last = -9223372036854775808")
+    check('answer last "a\x01b\x7f\tc"', r'last = "a\u0001b\u007F\u0009c"')
+    unreadable_answers()
+    answers_file()
     left = sorted(os.listdir(os.environ["KVLAB_EXERCISE"]))
     judge("no other file", left == ["answers.toml"], "answers.toml alone",
           str(left))
@@ -118,6 +234,14 @@ def answer_command():
     refuse("answer steps 3", folder +
            "/nowhere/answers.toml: No such file or directory")
     os.environ["KVLAB_EXERCISE"] = folder
+
+
+def index_of_any_type():
+    """heads[1], and containers whose [] the program has inlined."""
+    for one in ("1", "1U", "1L", "1UL", "(short)1"):
+        check("p heads[%s].id" % one, "$~ = {layer 0, head 1, position 128}")
+        check("p heads[0].tile[%s]" % one, "$~ = ~")
+        check("p heads[0].softmax.acc[%s]" % one, "$~ = ~")
 
 
 def online_softmax():
@@ -148,12 +272,25 @@ def online_softmax():
           "129 tokens, *}}")
     check("p heads[1].id", "$~ = {layer 0, head 1, position 128}")
     check("p heads.size()", "$~ = 2")
+    index_of_any_type()
     check("p heads[0].softmax", "$~ = {M = ~, S = ~, acc [128] {~, ~, ~, ~, "
           "...}}")
     check("expect t == 2 && tokens == 1",
           "yes: t == 2 && tokens == 1 is 1")
     check("expect n <= 128", "no: left is 129, right is 128")
-    refuse("expect t = 41", "usage: expect EXPRESSION [within R]")
+    for change in ("t = 41", "t += 41", "t <<= 1", "t >>= 1", "t++", "--t"):
+        refused = " would change the program; to compare, write =="
+        refuse("expect " + change, change + refused)
+        refuse("expect (%s) == 41" % change, "(%s)" % change + refused)
+        refuse("expect 41 <= (%s)" % change, "(%s)" % change + refused)
+        refuse("row K " + change, change + refused)
+        refuse("answer last " + change, "%s is neither a number nor a word "
+               "here: %s%s" % (change, change, refused))
+    refuse("expect t++ == 41", "t++" + refused)
+    refuse("expect t == 2 within t++", "t++" + refused)
+    refuse("expect t within 1", "usage: expect EXPRESSION [within R]")
+    check("expect '=' == 61", "yes: *")
+    check("expect t >= 2 && t <= 2 && t != 3 && -t == - -t - 4", "yes: *")
     check("expect t == 2", "yes: t == 2 (left is 2, right is 2)")
     refuse("expect", "usage: expect EXPRESSION [within R]")
     refuse("expect nosuch == 3", 'No symbol "nosuch" in current context.')
@@ -248,7 +385,7 @@ def q8_single_pass():
     check("tile", "tokens 0 to 31 of 129\n  head 0: weights\n*"
           "  head 1: weights\n*")
     check("p heads.size()", "$~ = 2")
-    check("p heads[1].id", "$~ = {layer 0, head 1, position 128}")
+    index_of_any_type()
     check("p heads[1].softmax.acc", "$~ = [128] = {~*...}")
     check("p heads[0].q", "$~ = {codes [128] {~, ~, ~, ~, ~, ~, ~, ~, ...}, "
           "scales [4] {~, ~, ~, ~}}")

@@ -208,7 +208,89 @@ k, use, heads, none, gone = map(
 kvlab.judge("k", int(k) > 2, f"{k} {use} {'+'.join(heads)} {none}{gone}")
 kvlab.done()
 EOF
+# What the checker has read counts, not a second reading of the file.
+echo '{"k": "4", "use": "Off", "heads": ["0", "1"], "open": ""}' \
+  >"$dir/answers.json"
+echo 'k = [' >"$dir/exercise/answers.toml"
+export KVLAB_ANSWERS="$dir/answers.json"
+facts 0 '"name": "k", "ok": true, "seen": "4 Off 0+1 "}' '' <<'EOF'
+import kvlab
+k, use, heads, none, gone = map(
+    kvlab.answer_of, ("k", "use", "heads", "open", "gone"))
+kvlab.judge("k", int(k) > 2, f"{k} {use} {'+'.join(heads)} {none}{gone}")
+kvlab.done()
+EOF
+
+# recency_evicts K IMPORTANCE PATTERN: what its facts.py says of JSON values.
+recency_evicts() {
+  echo "{\"evicts_k\": $1, \"evicts_importance\": $2}" >"$dir/answers.json"
+  KVLAB_CONTEXT=128 KVLAB_SEED=3 KVLAB_BIN=$bin \
+    facts 0 "\"evicts_k\", \"ok\": [a-z]*, \"seen\": \"$3" '' \
+    <"$source/exercises/14_recency_evicts/facts.py"
+}
+recency_evicts '"+4"' '"Raw"' 'with --sparse-k 4 --importance raw '
+recency_evicts '["4"]' '["raw"]' 'with --sparse-k 4 --importance raw '
+recency_evicts '["4", "5"]' '"raw"' 'evicts_k is asked for: '
+recency_evicts "\"$(printf '%05000d' 4)\"" '"raw"' 'evicts_k is asked for: '
+unset KVLAB_ANSWERS
+facts 1 '"error": "answers.toml, line 1: the list has no \] at its end' '' <<'EOF'
+import kvlab
+kvlab.answer_of("k")
+EOF
 unset KVLAB_EXERCISE
+
+# When gdb is killed, what it had written is where the checker cleans up.
+mkdir "$dir/tmp" "$dir/bin"
+export TMPDIR="$dir/tmp"
+facts 137 '' '' <<'EOF'
+import os
+import tempfile
+import kvlab
+kvlab._write({})
+tempfile.mkdtemp()
+kvlab.on("score", lambda frame: os.kill(os.getpid(), 9))
+kvlab.run()
+EOF
+[ -z "$(ls "$dir/tmp")" ] || {
+  failed=1
+  echo "FAILED: left in TMPDIR: $(ls "$dir/tmp")"
+}
+unset TMPDIR
+# So is the socket of qemu; this one tells where it is to be.
+cat >"$dir/bin/qemu-x86_64" <<'EOF'
+#!/bin/sh
+echo "$2" >"${0%/bin/*}/socket"
+EOF
+chmod +x "$dir/bin/qemu-x86_64"
+# qemu_socket FOLDER WANTED: where it is, with the facts in FOLDER.
+qemu_socket() {
+  echo 'import kvlab; kvlab.run()' >"$dir/facts.py"
+  PATH="$dir/bin:$PATH" KVLAB_GDB_MODE=qemu KVLAB_FACTS=$1/facts.json \
+    debugger "$dir/facts.py" "$student" >"$dir/log" 2>&1
+  grep -q '"error": "qemu did not start the program"' "$1/facts.json" &&
+    grep -q "^$2/kvlab\.[^/]*/gdb\$" "$dir/socket" || {
+    failed=1
+    echo "FAILED: qemu's socket is $(cat "$dir/socket"), wanted: $2/..."
+    tail -n 5 "$dir/log"
+  }
+}
+long=$dir/$(printf '%0100d' 1) # too long for a socket's name
+mkdir "$long"
+qemu_socket "$dir" "$dir"
+qemu_socket "$long" /tmp
+
+# A mode that there is not.
+export KVLAB_GDB_MODE=nonsense
+mode='KVLAB_GDB_MODE is nonsense; it can be native, qemu or aarch64'
+facts 1 "\"error\": \"$mode\"" '' <<'EOF'
+import kvlab
+kvlab.done()
+EOF
+[ "$(debugger /dev/null "$student" 2>&1)" = "$mode" ] || {
+  failed=1
+  echo "FAILED: not one line about KVLAB_GDB_MODE"
+}
+unset KVLAB_GDB_MODE
 # A crash of the program is told as such.
 facts 1 '"error": "the program was stopped by SIGABRT' '' <<'EOF'
 import gdb
