@@ -267,12 +267,13 @@ qemu_socket() {
   echo 'import kvlab; kvlab.run()' >"$dir/facts.py"
   PATH="$dir/bin:$PATH" KVLAB_GDB_MODE=qemu KVLAB_FACTS=$1/facts.json \
     debugger "$dir/facts.py" "$student" >"$dir/log" 2>&1
-  grep -q '"error": "qemu did not start the program"' "$1/facts.json" &&
-    grep -q "^$2/kvlab\.[^/]*/gdb\$" "$dir/socket" || {
-    failed=1
-    echo "FAILED: qemu's socket is $(cat "$dir/socket"), wanted: $2/..."
-    tail -n 5 "$dir/log"
-  }
+  if grep -q '"error": "qemu did not start the program"' "$1/facts.json" &&
+    grep -q "^$2/kvlab\.[^/]*/gdb\$" "$dir/socket"; then
+    return
+  fi
+  failed=1
+  echo "FAILED: qemu's socket is $(cat "$dir/socket"), wanted: $2/..."
+  tail -n 5 "$dir/log"
 }
 long=$dir/$(printf '%0100d' 1) # too long for a socket's name
 mkdir "$long"
