@@ -4,10 +4,10 @@
 
 namespace kvlab {
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP only leave a note; CheckInterrupted acts
-/// on it. So files are never left half-written and destructors run. A system
-/// call that waits (for input, for a pipe's other end) ends with EINTR. A
-/// second signal ends the program at once.
+/// While it lives, SIGINT, SIGTERM and SIGHUP only leave a note;
+/// CheckInterrupted acts on it. So files are never left half-written and
+/// destructors run. A system call that waits (for input, for a pipe's other
+/// end) ends with EINTR. A second signal ends the program at once.
 class InterruptGuard {
  public:
   InterruptGuard();
