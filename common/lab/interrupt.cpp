@@ -30,8 +30,10 @@ InterruptGuard::InterruptGuard() {
   for (const int number : kSignals) {
     struct sigaction before = {};
     sigaction(number, nullptr, &before);
-    // nohup has a program live on without its terminal.
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+    // nohup has a program live on without its terminal. (A shell lets those
+    // that it starts with & ignore Ctrl-C, but kill -INT is meant for them.)
+    if (number == SIGHUP && before.sa_handler == SIG_IGN) continue;
+    sigaction(number, &action, nullptr);
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 using ::testing::KilledBySignal;
 
 TEST(Interrupt, OneSignalOnlyLeavesANote) {
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     const InterruptGuard guard;
     EXPECT_FALSE(Interrupted()) << "a new guard begins without a note";
     CheckInterrupted();
@@ -27,6 +27,18 @@ TEST(Interrupt, OneSignalOnlyLeavesANote) {
       EXPECT_EQ(e.exit_code(), kExitInterrupted);
     }
   }
+}
+
+TEST(InterruptTest, NohupOutlivesItsTerminal) {
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    const InterruptGuard guard;
+    std::raise(SIGHUP);
+    EXPECT_FALSE(Interrupted());
+    std::raise(SIGINT);
+    EXPECT_TRUE(Interrupted());
+  }
+  EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
 /// Says on stderr how far it came, so that a death at the first signal is not
