@@ -224,7 +224,7 @@ TEST_F(NeedleProgram, AResumedGridIsTheSameGrid) {
 TEST_F(NeedleProgram, CtrlCLosesOneUnit) {
   KVLAB_NEEDS_A_REAL_CPU("AResumedGridIsTheSameGrid runs here");
   const std::string grid = StrCat(
-      "--grid --contexts 300 --depths 0,0.5,1 --ks 1,4 --seeds 5 --arms "
+      "--grid --contexts 300 --depths 0,0.5,1 --ks 1,4 --seeds 40 --arms "
       "article --threads 1 --journal ",
       File("journal"), " --csv ", File("grid.csv"));
   const ProgramRun run = RunCommand(
@@ -236,7 +236,7 @@ TEST_F(NeedleProgram, CtrlCLosesOneUnit) {
              "kill -INT $pid; wait $pid"),
       dir_.path());
   EXPECT_EQ(run.exit_code, 130) << run.err;
-  EXPECT_NE(run.err.find("of 15 prompts; the same command goes on from there"),
+  EXPECT_NE(run.err.find("of 120 prompts; the same command goes on from there"),
             std::string::npos)
       << run.err;
   EXPECT_EQ(run.out, "");
@@ -244,7 +244,7 @@ TEST_F(NeedleProgram, CtrlCLosesOneUnit) {
   const std::string journal = ReadFile(dir_ / "journal");
   EXPECT_TRUE(journal.ends_with('\n'));
   EXPECT_GE(std::ranges::count(journal, '\n'), 3);
-  EXPECT_LT(std::ranges::count(journal, '\n'), 1 + 15);
+  EXPECT_LT(std::ranges::count(journal, '\n'), 1 + 120);
   EXPECT_EQ(Run(grid).exit_code, 0);
   EXPECT_TRUE(Exists("grid.csv"));
   EXPECT_TRUE(ReadFile(dir_ / "journal").starts_with(journal));

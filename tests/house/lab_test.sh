@@ -624,12 +624,12 @@ test_name='test --full: a part tells what it alone left out'
 full_machine
 skip_log Allowed.One
 printf '%s\n' '2/2 Testing: b' 'SKIPPED: Allowed.slow: real_cpu: minutes' \
-  'Test Passed.' >"$STATE/ctest_log_debug"
+  'Test Passed.' >"$STATE/ctest_log_asan"
 lab test --full
-sed -n '/^debug /,/^asan /p' "$home/out" >"$home/debug_rows"
+sed -n '/^asan /,/^tsan /p' "$home/out" >"$home/asan_rows"
 check 'it stands under its row' \
-  grep -qx '  Allowed.slow: real_cpu: minutes' "$home/debug_rows"
-check 'not what all left out' sh -c "! grep -q Allowed.One '$home/debug_rows'"
+  grep -qx '  Allowed.slow: real_cpu: minutes' "$home/asan_rows"
+check 'not what all left out' sh -c "! grep -q Allowed.One '$home/asan_rows'"
 
 test_name='test --full: what is required fails'
 with KVLAB_REQUIRE=clang -- test --full
