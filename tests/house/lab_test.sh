@@ -94,7 +94,7 @@ case " $* " in
     echo '[2/2] Linking'
     mkdir -p "$2/bin"
     for stage in day09_three_pass day09_online_softmax day09_q8_single_pass \
-      day09_two_pass day10_sparse_topk day10_needle; do
+      day09_two_pass day10_sparse_topk day10_needle lab_exercises; do
       cat >"$2/bin/$stage" <<'PROGRAM'
 #!/bin/sh
 echo "model               program in $(pwd)"
@@ -140,6 +140,9 @@ for package in "$@"; do
     libpcre2-dev | pcre2-devel | pcre2) : >"$STATE/lib-libpcre2-8" ;;
     libutf8proc-dev | utf8proc-devel | utf8proc) : >"$STATE/lib-libutf8proc" ;;
     libgtest-dev | gtest-devel | googletest) : >"$STATE/lib-gtest" ;;
+    libtomlplusplus-dev | tomlplusplus-devel | tomlplusplus)
+      : >"$STATE/lib-tomlplusplus" ;;
+    gdb) cp "$STUBS/true" "$BIN/gdb" ;;
     *) echo "unknown package $package"; exit 100 ;;
   esac
 done
@@ -602,6 +605,25 @@ lab test
 code_is 0
 prints '  Allowed.x: no python: none'
 prints '0 passed, 0 failed, 1 skipped'
+
+test_name='exercises: installs gdb and toml++, builds the preset lesson'
+full_machine
+lab exercises check 2 --work 'two words'
+code_is 0
+called 'install -y --no-install-recommends libtomlplusplus-dev gdb'
+called '--preset lesson'
+called 'build/lesson --target exercises'
+not_called '--preset aarch64'
+prints '<check>'
+prints '<two words>'
+lab exercises
+code_is 0
+
+test_name='exercises --aarch64: the programs for ARM too'
+lab exercises check 2 --aarch64
+called '--preset aarch64'
+called 'build/aarch64 --target exercises'
+prints '<--aarch64>'
 
 test_name='test --full: what this machine cannot do is skipped'
 full_machine
