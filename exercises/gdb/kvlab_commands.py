@@ -528,6 +528,16 @@ if they differ by no more than that part of the larger."""
 
 # --- answer ------------------------------------------------------------------
 
+def has_comma(text):
+    """A comma that stands in no call: C++ would forget what is before it."""
+    depth = -1 if text.startswith("(") and text.endswith(")") else 0
+    for c in text:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(c, 0)
+        if c == "," and depth == 0:
+            return True
+    return False
+
+
 def toml(text):
     """The TOML of what a student typed: an expression, a word, a list."""
     if text.startswith("["):
@@ -544,6 +554,9 @@ def toml(text):
         return "[%s]" % ", ".join(map(toml, parts))
     if len(text) > 1 and text[0] in "\"'" and text[-1] == text[0]:
         return quoted(text[1:-1])
+    if has_comma(text):
+        raise Mistake("a list is written [0, 1], and a number with a point: "
+                      "0.5")
     try:
         value = plain(evaluate(text))
         code = value.type.strip_typedefs().code

@@ -123,6 +123,9 @@ def unreadable_answers():
             ("'a'=\"\"", "'a'=3"), ('"\\u0061" = 1', '"\\u0061" = 3'),
             ("a =\nb = 1", "a =3\nb = 1")):
         write_answers(text)
+        for value in ("211,502", "0, 1", "(3, 4)"):
+            refuse("answer a " + value, "a list is written [0, 1], and a "
+                   "number with a point: 0.5")
         check("answer a 3", "a = 3")
         with open(os.environ["KVLAB_EXERCISE"] + "/answers.toml",
                   newline="", encoding="utf-8") as file:
