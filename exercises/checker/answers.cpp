@@ -263,13 +263,6 @@ std::vector<Fact> ParseFacts(const nlohmann::json& facts) {
   return parsed;
 }
 
-std::string_view VerdictName(AnswerVerdict verdict) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "right", "missing", "form",       "not_a_number",
-      "wrong", "swapped", "no_question"};
-  return kNames[static_cast<std::size_t>(verdict)];
-}
-
 std::vector<Judgement> Judge(const std::vector<Fact>& facts,
                              const std::vector<Answer>& answers) {
   std::vector<Judgement> judgements;

@@ -55,10 +55,6 @@ enum class AnswerVerdict {
   kNoQuestion  ///< nothing asks for it
 };
 
-/// "right", "missing", "form", "not_a_number", "wrong", "swapped",
-/// "no_question".
-std::string_view VerdictName(AnswerVerdict verdict);
-
 /// An answer judged.
 struct Judgement {
   std::string name;

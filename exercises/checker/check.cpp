@@ -165,13 +165,6 @@ CheckResult CheckCode(const Exercise& exercise, const Places& places,
 
 }  // namespace
 
-std::string_view VerdictName(CheckVerdict verdict) {
-  constexpr std::array<std::string_view, 9> kNames = {
-      "passed",    "not_started", "unanswered",   "wrong",      "unreadable",
-      "not_yours", "build_error", "tests_failed", "environment"};
-  return kNames[static_cast<std::size_t>(verdict)];
-}
-
 std::uint32_t SecondSeed(std::uint32_t seed) { return seed + 1'000'003; }
 
 CheckResult CheckExercise(const Course& course, const Exercise& exercise,

@@ -25,9 +25,6 @@ enum class CheckVerdict {
   kEnvironment,  ///< the machine cannot do it
 };
 
-/// "passed", "not_started", "unanswered", ...
-std::string_view VerdictName(CheckVerdict verdict);
-
 /// A check and its report.
 struct CheckResult {
   CheckVerdict verdict = CheckVerdict::kPassed;

@@ -96,12 +96,7 @@ const Exercise& Course::Find(const std::string& which) const {
 }
 
 std::vector<std::string> Course::StarterFiles(const Exercise& exercise) const {
-  std::vector<std::string> files;
-  if (exercise.is_code()) files.push_back(exercise.source);
-  if (!exercise.is_code() || HasEntry(Folder(exercise) / "answers.toml")) {
-    files.emplace_back("answers.toml");
-  }
-  return files;
+  return {exercise.is_code() ? exercise.source : "answers.toml"};
 }
 
 Course ReadCourse(const std::filesystem::path& root) {

@@ -73,15 +73,14 @@ struct Course {
   std::filesystem::path SolutionFolder(const Exercise& exercise) const {
     return root / "solutions" / exercise.folder;
   }
-  /// The files that a student gets, by name: the source, or answers.toml, and
-  /// the latter of a code exercise too where it asks something.
+  /// The files that a student gets, by name: the source, or answers.toml.
   std::vector<std::string> StarterFiles(const Exercise& exercise) const;
 };
 
 /// Reads root/course.toml. Throws Error naming file and line.
 Course ReadCourse(const std::filesystem::path& root);
 
-/// The number from 160 to 250 that {context} stands for.
+/// The number from 176 to 239 that {context} stands for.
 int ContextOf(std::uint32_t seed);
 
 /// The command line of an exercise that is not code, with {seed} and {context}

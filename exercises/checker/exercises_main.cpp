@@ -214,9 +214,8 @@ class Exercises {
     const bool passed = record != nullptr && !record->passed.empty();
     if (!passed && !o_.give_up) {
       FailUsage("exercise ", e.number,
-                " is not passed yet; to read its solution all the same: ./lab "
-                "exercises solution ",
-                e.number, " --give-up");
+                " is not passed yet; to read its solution all the same: ",
+                Lab(StrCat("solution ", e.number)), " --give-up");
     }
     if (!passed) {
       work_.Update([&](Progress& p) {
@@ -436,12 +435,17 @@ class Exercises {
         record.checks = std::min(record.checks + 1, kMostChecks);
         if (passed && record.passed.empty()) record.passed = NowUtc();
         if (!passed) return;
+        std::map<std::string, double> own;  // "who: what" is somebody else's
         for (const auto& [name, score] : result.scores) {
-          // "who: what" is somebody else's.
-          if (name.find(": ") != std::string::npos) continue;
-          const auto [best, is_new] = record.scores.try_emplace(name, score);
-          if (!is_new) best->second = std::max(best->second, score);
+          if (name.find(": ") == std::string::npos) own[name] = score;
         }
+        // The scores of one run belong together.
+        const auto sum = [](const std::map<std::string, double>& scores) {
+          double total = 0;
+          for (const auto& [name, score] : scores) total += score;
+          return total;
+        };
+        if (sum(own) > sum(record.scores)) record.scores = own;
       });
       NoteNewerStarter(e, *progress.Find(e.name));
     }
@@ -462,8 +466,9 @@ class Exercises {
       if (HasEntry(then) &&
           ReadText(then) != ReadText(course_.Folder(e) / name)) {
         std::cout << "  The course has a newer " << name
-                  << " than the one you began with: ./lab exercises reset "
-                  << e.number << " takes it and keeps a copy of yours.\n";
+                  << " than the one you began with: "
+                  << Lab(StrCat("reset ", e.number))
+                  << " takes it and keeps a copy of yours.\n";
       }
     }
   }

@@ -244,8 +244,6 @@ std::vector<Fact> ReplayFacts(const Course& course, const Exercise& exercise,
   // That gdb can run programs is asked only where it did not.
   try {
     json = replay();
-  } catch (const EnvironmentFault&) {
-    throw;
   } catch (const Error& error) {
     if (error.exit_code() == kExitInterrupted) throw;
   }
@@ -349,10 +347,11 @@ CodeRun RunCode(const fs::path& program, std::uint32_t seed) {
   bool ended = false;
   if (HasEntry(report)) {
     for (const std::string& line : LinesOf(ReadSmallFile(report, 4'000'000))) {
-      const Json record = Json::parse(line);
+      const Json record = Json::parse(line, nullptr, false);
+      if (!record.is_object()) break;  // it was killed as it wrote
       if (record.contains("begins")) {
         begun = CodeTest{record.at("begins"), record.at("lesson"), ""};
-      } else if (record.contains("test")) {
+      } else if (record.contains("test") && begun) {
         if (!record.at("failure").is_null()) {
           begun->failure = record.at("failure");
           if (begun->failure.empty()) begun->failure = "it says no reason";
@@ -361,7 +360,7 @@ CodeRun RunCode(const fs::path& program, std::uint32_t seed) {
         begun.reset();
       } else if (record.contains("score")) {
         run.scores[record.at("score")] = record.at("value").get<double>();
-      } else {
+      } else if (record.contains("end")) {
         ended = record.at("end") == run.tests.size();
       }
     }
